@@ -11,8 +11,8 @@ import pytest
 from prismm.core.accuracy import Target
 from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
-from prismm.cpu import escalation, many_product, repair
-from prismm.cpu.engines.integer import ENGINES, FLOAT64, INT8, VNNI
+from prismm.cpu import escalation, many_product, repair, structure
+from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8, VNNI
 from prismm.cpu.escalation import Block, Expansion, shared_bits
 from prismm.cpu.repair import Entries
 from prismm.formats import format_of
@@ -21,7 +21,8 @@ from tests.judge import assert_same_bits
 
 RIGHT = Target("correctly-rounded")
 DTYPES = ["float64", "float32", "complex128", "complex64"]
-engines = pytest.mark.parametrize("engine", [VNNI, INT8], ids=lambda e: e.name)
+engines = pytest.mark.parametrize("engine", [AMX, VNNI, INT8], ids=lambda e: e.name)
+packed = pytest.mark.parametrize("engine", [AMX, VNNI], ids=lambda e: e.name)
 
 
 def job(dtype, k, workers=2, memory=1 << 30):
@@ -86,9 +87,10 @@ def test_panels_blocks_and_workers_change_nothing(engine, seed):
     assert 0 < found[0][1].mean() < 1
 
 
-def test_sums_of_the_largest_numbers_fit():
+@packed
+def test_sums_of_the_largest_numbers_fit(engine):
     """Rows and columns of nothing but 2^bits - 1, the most that `shared_bits` lets in."""
-    usable(VNNI)
+    usable(engine)
     for k in (1, 2, 64, 100):
         a, b = np.full((3, k), 2.0**53 - 1), np.full((k, 40), 2.0**53 - 1)
         a[1], b[:, 1] = -a[1], -b[:, 1]
@@ -98,7 +100,7 @@ def test_sums_of_the_largest_numbers_fit():
         assert (choice.left, choice.right) == (53, 53)
         system = many_product.System.of(least, 53, 53)
         value, failed = many_product.multiply(
-            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), VNNI
+            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), engine
         )
         assert not failed.any()
         assert_same_bits(value, exact_product(a, b).rounded("float64"))
@@ -127,6 +129,7 @@ def test_what_expansions_settle_is_correctly_rounded(name, dtype, parts, seed, r
 def forced(way, monkeypatch):
     """Make `repair` take one way for all it can; a number of moduli, negative with a correction."""
     monkeypatch.setattr(escalation, "FEW_SECONDS", 0.0)
+    monkeypatch.setattr(escalation, "BLOCK_SECONDS", 0.0)
     chosen = escalation.Block.choose
 
     def choose(self, job, engine, tried):
@@ -202,6 +205,27 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, seed, r
         assert reached == {1.0, -2.0, 0.5}
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("cut", [np.triu, np.tril])
+def test_parts_of_a_structured_product_are_correctly_rounded(cut, dtype, seed, monkeypatch):
+    monkeypatch.setattr(structure, "LEAST_ROWS", 8)
+    a, b = (cut(x) for x in HOSTILE["wide_rows_and_columns"](40, 40, 40, seed, dtype))
+    wanted = exact_product(a, b).rounded(dtype)
+    counted = []
+    of = escalation.Block.of
+    monkeypatch.setattr(escalation.Block, "of", staticmethod(lambda *given: counted.append(1) or of(*given)))
+    for way in ("planned", 30, -12, Expansion(3)):
+        with monkeypatch.context() as patch:
+            forced(way, patch)
+            out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
+            for entries in everything(out):
+                inside = np.flatnonzero(cut(np.ones(out.shape)).reshape(-1))
+                counted.clear()
+                repair.repair(a, b, out, entries.keep(inside), job(dtype, 40), outcome)
+                assert len(counted) >= 3
+            assert_same_bits(out, np.where(cut(np.ones(out.shape)) != 0, wanted, out.dtype.type(7)))
+
+
 def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rng, seed, monkeypatch):
     a, b = HOSTILE["graded"](40, 60, 50, seed)
     wanted = exact_product(a, b).rounded("float64")
@@ -237,16 +261,17 @@ def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):
     assert sample.distance.tolist() == np.ldexp(wanted, sample.scale - np.array([0, 0, 0, 0, 74, 0])).tolist()
 
 
-def test_near_ties_of_far_terms_are_settled_by_corrections(seed):
+@packed
+def test_near_ties_of_far_terms_are_settled_by_corrections(engine, seed):
     """Terms as low as 2^-600 decide; few of the rows and columns are exact in any system."""
-    usable(VNNI)
+    usable(engine)
     a, b = HOSTILE["near_ties"](60, 40, 50, seed)
     block = Block.of(a, b, everything(a @ b)[0])
     found = []
     for corrected in (False, True):
         choice = shared_bits(24, block.k, int(block.rows.bits.max()), int(block.columns.bits.max()))
         way = dataclasses.replace(choice, corrected=corrected)
-        value, failed = block.multiply(way, np.dtype(float), job("float64", 40), VNNI)
+        value, failed = block.multiply(way, np.dtype(float), job("float64", 40), engine)
         assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, exact_product(a, b).rounded("float64")))
         found.append(failed.mean())
     assert found[0] > 0.5 and found[1] < 0.05, found

@@ -1,5 +1,7 @@
 """Repair, path by path: whatever a certificate leaves open ends within its target."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -107,14 +109,15 @@ def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, se
 @pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_magnitudes_of_many_entries_are_those_of_each(name, dtype, seed, monkeypatch):
-    """Two products of bytes by an engine, and entry by entry: equal sums, and flags."""
+def test_magnitudes_of_many_entries_are_those_of_each(name, dtype, seed, rng, monkeypatch):
+    """Two products of bytes by an engine, and entry by entry: equal sums, and flags, in any order of entries."""
     if not takes_bytes(choose("cpu")):
         pytest.skip("no engine multiplies bytes here")
     a, b = HOSTILE[name](33, 70, 29, seed, dtype)
     scales = scales_of(a, b, 9 if np.dtype(dtype).itemsize == 4 or dtype == "complex64" else 15, dtype)
-    for entries in everything(np.empty((33, 29), dtype)):
-        entries = entries.keep(np.flatnonzero((entries.i * 7 + entries.j) % 3 > 0))
+    for entries, shuffled in itertools.product(everything(np.empty((33, 29), dtype)), (False, True)):
+        chosen = np.flatnonzero((entries.i * 7 + entries.j) % 3 > 0)
+        entries = entries.keep(rng.permutation(chosen) if shuffled else chosen)
         found = []
         for many in (0, 1 << 60):
             monkeypatch.setattr(repair_module, "_MANY_MAGNITUDES", many)

@@ -29,7 +29,7 @@ from prismm.core import threads
 from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout
-from prismm.cpu import many_product
+from prismm.cpu import many_product, structure
 from prismm.cpu.costs import (
     CORRECTION_SECONDS,
     EXACT_SECONDS,
@@ -39,17 +39,22 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.many_product import ByteEngine, Extents, of_sums, takes_bytes
+from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.cpu.repair import Entries
 
-FEW_SECONDS = 1e-3
-"""Repairs that take less are not worth a look."""
+FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
+"""Repairs that take less are not worth a block, nor are those that take less than it does, per element of its operands.
+"""
 
 SAMPLE = 64
+
+_UNEVEN, _SAVED_BITS = 4, 24
+"""Binades, on average, by which inner indices are moved where that is tried, and bits, of three moduli, that it has to
+save."""
 
 _CORRECTED = (10, 14, 18, 22, 28, 36)
 """Numbers of moduli that are considered with a correction."""
@@ -101,15 +106,38 @@ def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDAr
     # Flags, not a sort: there are many more entries than rows.
     flags = np.zeros(count, np.bool_)
     flags[index] = True
+    if flags.all():
+        return np.arange(count), index
     return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
+
+
+@np.errstate(all="ignore")
+def balanced(
+    left: NDArray[np.float64], right: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The same product with inner indices of alike largest elements; None where that changes little.
+
+    Inner index h of the left operand is divided by a power of two that the right one is multiplied by, which changes no
+    term: the power that makes the largest elements of both alike. Indices at which a bit would be lost stay as they
+    are. Neither operand may have an inner index of nothing but zeros.
+    """
+    shift = (np.frexp(np.abs(left).max(axis=0))[1] - np.frexp(np.abs(right).max(axis=1))[1]) >> 1
+    shift -= int(np.median(shift))
+    if np.abs(shift).mean() < _UNEVEN:
+        return None
+    down, up = np.ldexp(1.0, -shift), np.ldexp(1.0, shift)[:, None]
+    x, y = left * down, right * up
+    exact = (x * up[:, 0] == left).all(axis=0) & (y * down[:, None] == right).all(axis=1)
+    x[:, ~exact], y[~exact] = left[:, ~exact], right[~exact]
+    return x, y
 
 
 @dataclass(frozen=True)
 class Block:
     """The real product of the rows and columns that hold uncertified entries.
 
-    Inner indices at which all elements of either operand are zero are left out. r, c: the entries' places in it;
-    addend: what is added to each of them, if anything.
+    Inner indices at which all elements of either operand are zero are left out, and the others `balanced` where that
+    saves bits. r, c: the entries' places in it; addend: what is added to each of them, if anything.
     """
 
     r: NDArray[np.int64]
@@ -135,8 +163,16 @@ class Block:
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
-        left, right = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
-        return Block(r, c, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False), addend)
+        given = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
+        block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
+        if block.k == 0 or (even := balanced(*given)) is None:
+            return block
+        other = Block(r, c, *even, Extents.of(even[0], rows=True), Extents.of(even[1], rows=False), addend)
+        return other if other._mean_bits() <= block._mean_bits() - _SAVED_BITS else block
+
+    def _mean_bits(self) -> float:
+        """Of rows and columns, what makes them exact."""
+        return float(self.rows.bits.mean() + self.columns.bits.mean())
 
     @property
     def k(self) -> int:
@@ -167,16 +203,20 @@ class Block:
         per_term = count * self.k / job.workers
         # One by one, double-double comes first, and what that leaves is summed exactly.
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
-        rest = min(pairs, per_term * EXACT_SECONDS)
-        best, found = rest, None
+        best, found = min(pairs, per_term * EXACT_SECONDS), None
         ways: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
+        # What moduli leave over is mostly in rows or columns that are too wide, which sums in more parts may take.
+        later = [self.seconds(way, engine, job.workers) for way in ways]
+        rest = min([best, *(x + (1.0 - sample.share(way)[0]) * best for x, way in zip(later, ways, strict=True))])
         for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
             seconds = self.seconds(way, engine, job.workers)
             # Too dear even if nothing were left over: the sample need not be asked.
             if way in tried or seconds >= best:
                 continue
             share, terms = sample.share(way)
-            seconds += (1.0 - share) * rest + self.entries * terms * CORRECTION_SECONDS / job.workers
+            seconds += (1.0 - share) * (
+                rest if isinstance(way, Moduli) else best
+            ) + self.entries * terms * CORRECTION_SECONDS / job.workers
             if seconds < best:
                 best, found = seconds, way
         return found, pairs < per_term * EXACT_SECONDS
@@ -240,6 +280,13 @@ class Block:
         return out, failed
 
 
+def _scaled(rows: NDArray[np.float64], exponent: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows times powers of two, contiguous: by two factors, as one may be beyond float64, and faster than ldexp."""
+    first = exponent // 2
+    factors = np.ldexp(1.0, first)[:, None], np.ldexp(1.0, exponent - first)[:, None]
+    return np.ascontiguousarray(rows * factors[0] * factors[1])
+
+
 @dataclass(frozen=True)
 class _Sample:
     """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the sum is
@@ -264,7 +311,7 @@ class _Sample:
         r, c = block.r[chosen], block.c[chosen]
         # Largest elements are brought to 1, unless the lowest bit would then fall below 2^-1074.
         s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
-        x, y = np.ldexp(block.left[r], s[:, None]), np.ldexp(block.right[:, c], t).T.copy()
+        x, y = _scaled(block.left[r], s), _scaled(block.right[:, c].T, t)
         index, scale, result = np.arange(chosen.size), s + t, job.result
         given = [] if block.addend is None else [np.ldexp(-block.addend[chosen], scale)]
 
@@ -295,8 +342,8 @@ class _Sample:
     def _corrected(self, way: Moduli) -> tuple[float, float]:
         rows, columns = self.block.rows, self.block.columns
         p, q = np.minimum(rows.bits[self.r], way.left), np.minimum(columns.bits[self.c], way.right)
-        x = np.ldexp(self.block.left[self.r], (p - rows.top[self.r])[:, None])
-        y = np.ldexp(self.block.right[:, self.c].T, (q - columns.top[self.c])[:, None])
+        x = _scaled(self.block.left[self.r], p - rows.top[self.r])
+        y = _scaled(self.block.right[:, self.c].T, q - columns.top[self.c])
         whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
         # As `kernels.residuals` bounds it, on the sample alone.
         size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
@@ -331,16 +378,29 @@ def escalate(
     a, b: the operands; entries: of a whole product (no blocks). Of sums alpha·AB + beta·C those with real factors that
     are powers of two are recomputed, unless these lose bits of A or C.
     """
-    target = real_parts(out)[entries.part]
     summed = _summed(a, out, entries, job)
-    if summed is None:
+    if summed is None or not _worth_a_block(entries, a.shape[1], job.workers):
         return entries, True
     alpha, addend = summed
-    chosen = of_sums(choose("cpu"))
+    left = [
+        _escalate_part(a, b, out, entries.keep(part), job, outcome, alpha, addend[part] if addend is not None else None)
+        for part in structure.parts(a, b, entries.i, entries.j)
+    ]
+    i, j = (np.concatenate([getattr(each, x) for each, _ in left]) for x in ("i", "j"))
+    return replace(entries, i=i, j=j), any(pairs for _, pairs in left)
+
+
+def _escalate_part(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, alpha: float,
+    addend: NDArray[np.float64] | None,
+) -> tuple[Entries, bool]:  # fmt: skip
+    """`escalate` for entries whose rows and columns are multiplied together."""
+    target = real_parts(out)[entries.part]
+    chosen = choose("cpu")
     engine = chosen if takes_bytes(chosen) else None
     tried: tuple[Way, ...] = ()
     pairs = True
-    while entries.i.size * a.shape[1] * PAIR_SECONDS / job.workers >= FEW_SECONDS:
+    while _worth_a_block(entries, a.shape[1], job.workers):
         start = time.perf_counter()
         block = Block.of(a, b, entries, alpha, addend)
         if block.k == 0:
@@ -349,8 +409,9 @@ def escalate(
         if way is None:
             break
         value, failed = block.multiply(way, target.dtype, job, engine)
-        target[entries.place] = value[block.r, block.c]
-        still = failed[block.r, block.c]
+        place = block.r * value.shape[1] + block.c
+        target[entries.place] = value.reshape(-1)[place]
+        still = failed.reshape(-1)[place]
         if isinstance(way, Moduli):
             outcome.products += way.moduli
         outcome.count(way.path, int(still.size - np.count_nonzero(still)))
@@ -358,6 +419,15 @@ def escalate(
         entries, tried = entries.keep(still), (*tried, way)
         addend = addend[still] if addend is not None else None
     return entries, pairs
+
+
+def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
+    """Whether to recompute entries one by one takes longer than to find out what else would do."""
+    seconds = entries.i.size * k * PAIR_SECONDS / workers
+    if seconds < FEW_SECONDS:
+        return False
+    used = np.count_nonzero(np.bincount(entries.i)) + np.count_nonzero(np.bincount(entries.j))
+    return bool(seconds >= used * k * BLOCK_SECONDS)
 
 
 @np.errstate(all="ignore")

@@ -15,7 +15,7 @@ from prismm.core import threads
 from prismm.core.many_moduli import ManyModuli, byte_numbers, many_moduli, offset_bits, part_numbers
 from prismm.core.outcome import Job
 from prismm.core.workspace import Workspace
-from prismm.cpu.engines.integer import VNNI, AmxEngine, CpuEngine, Int8Engine, PackedEngine
+from prismm.cpu.engines.integer import CpuEngine, Int8Engine, PackedEngine
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ BLOCK_BYTES = 10 << 20
 
 
 ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
-
-
-def of_sums(engine: CpuEngine) -> CpuEngine:
-    """The engine whose kernel makes int32 sums here: that of tiles, whose own leaves digits, has VNNI's beside it."""
-    return VNNI if isinstance(engine, AmxEngine) else engine
 
 
 def takes_bytes(engine: CpuEngine) -> TypeGuard[ByteEngine]:
@@ -139,8 +134,8 @@ class _Product:
         if isinstance(self.engine, PackedEngine):
             from prismm.cpu.kernels.packed import pack_rows
 
-            # The kernel takes four rows at a time.
-            out = workspace.empty((count, -(-height // 4) * 4, self.engine.pitch(self.k)), "int8")
+            rows = -(-height // self.engine.row_step) * self.engine.row_step
+            out = workspace.empty((count, rows, self.engine.pitch(self.k)), "int8")
             numbers = byte_numbers(count, self.system.left, left=True)
 
             def pack(piece: tuple[int, int]) -> None:
@@ -212,7 +207,7 @@ class _Product:
         workspace: Workspace,
     ) -> None:  # fmt: skip
         """Multiply split rows and columns; out is their part of the result, `failed` what is not proved of it."""
-        from prismm.cpu.kernels import many, vnni
+        from prismm.cpu.kernels import many
 
         tables, (m, n) = self.system.tables, out.shape
         listed = np.empty(out.size, np.int32)
@@ -223,8 +218,9 @@ class _Product:
             left[2], right[2], self.k / 4.0, *correction, 53 if out.dtype == np.float64 else 24, out64, out32, listed,
         )  # fmt: skip
         if isinstance(self.engine, PackedEngine):
-            tiles = workspace.empty((vnni.TILE_ROWS, len(tables.moduli), vnni.TILE_COLUMNS), "int32")
-            count = many.many_product(left[0], right[0], self.k, tiles, *rest)
+            first, *scratch = self.engine.scratch(1, len(tables.moduli), m, n, self.k)
+            tiles = [workspace.empty(first[0][1:], first[1]), *(workspace.empty(*each) for each in scratch)]
+            count = self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest)
         else:
             products = np.empty((len(tables.moduli), m, n), np.int32)
             self.engine.multiply(left[0], right[0], products, tables.moduli)

@@ -43,8 +43,10 @@ class Entries:
     j: NDArray[np.int64]
     width: int = 0
 
-    def keep(self, where: NDArray[np.bool_] | NDArray[np.int64]) -> Entries:
-        """Those selected."""
+    def keep(self, where: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Entries:
+        """Those selected; these themselves where a mask selects all."""
+        if not isinstance(where, slice) and where.dtype == np.bool_ and where.all():
+            return self
         return Entries(self.part, self.i[where], self.j[where], self.width)
 
     @property
@@ -266,34 +268,42 @@ def _magnitude_sums(
 def _magnitude_products(
     a: NDArray[Any], b: NDArray[Any], entries: Entries, scales: tuple[Scales, Scales], engine: ByteEngine
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]]:
-    """The same of many entries, as two products of bytes by an engine: of the magnitudes, and of ones and zeros."""
-    from prismm.cpu.kernels.dot import magnitudes
+    """The same of many entries, as products of bytes by an engine: of the magnitudes, and of ones and zeros where there
+    are zeros.
+    """
+    from prismm.cpu.kernels.dot import magnitude_bytes
 
     operands = []
     sides: tuple[Side, Side] = ("left", "right")
     for x, side, scale in zip((a, b), sides, scales, strict=True):
-        real = layout(x, entries.part, side)
-        vectors = for_kernels(real if side == "left" else real.T)
-        both = np.empty(vectors.shape, np.uint8)
-        magnitudes(vectors, scale.exponent, both)
-        bytes_of = np.stack([(both >> 1).view(np.int8), (both & 1).view(np.int8)])
-        operands.append(bytes_of if side == "left" else np.ascontiguousarray(bytes_of.transpose(0, 2, 1)))
+        real = for_kernels(layout(x, entries.part, side))
+        both = np.empty((2, *real.shape), np.int8)
+        magnitude_bytes(real, scale.exponent, side == "left", both[0], both[1])
+        operands.append(both)
     left, right = operands
-    n = right.shape[2]
+    n, whole = right.shape[2], bool(left[1].all() and right[1].all())
+    count = 1 if whole else 2
     # Rows at a time, so that both int32 products stay within the bytes of a piece.
     step = max(4, _GATHER_BYTES // (8 * max(n, 1)))
-    order = np.argsort(entries.i, kind="stable")
+    order = _row_order(entries.i)
     for i0 in range(0, left.shape[1], step):
         lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
-        where = order[lo:hi]
+        where = np.arange(lo, hi) if order is None else order[lo:hi]
         if where.size == 0:
             continue
-        part = np.ascontiguousarray(left[:, i0 : i0 + step])
-        products = np.empty((2, part.shape[1], n), np.int32)
+        part = np.ascontiguousarray(left[:count, i0 : i0 + step])
+        products = np.empty((count, part.shape[1], n), np.int32)
         # So short a sum is never reduced.
-        engine.multiply(part, right, products, (256, 256))
-        total, hits = products[:, entries.i[where] - i0, entries.j[where]]
-        yield where, total.astype(np.int64), (hits != 0).view(np.uint8)
+        engine.multiply(part, right[:count], products, (256,) * count)
+        place = (entries.i[where] - i0) * n + entries.j[where]
+        total = products[0].reshape(-1)[place].astype(np.int64)
+        hits = np.ones(where.size, np.uint8) if whole else (products[1].reshape(-1)[place] != 0).view(np.uint8)
+        yield where, total, hits
+
+
+def _row_order(i: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """What sorts rows, without moving equal ones; None where they are sorted."""
+    return None if (i[1:] >= i[:-1]).all() else np.argsort(i, kind="stable")
 
 
 def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:

@@ -143,7 +143,7 @@ def test_a_block_in_the_middle_of_an_operand(rng):
 _COMPILE = """
 import numpy as np
 from prismm.cpu.kernels import amx, fused_amx
-for kernel in (amx.tile_digits, fused_amx.fused_amx_product):
+for kernel in (amx.tile_digits, fused_amx.fused_amx_product, fused_amx.fused_amx_many_product):
     print("=====", kernel.function.__name__)
     print("\\n".join(kernel.compile().inspect_asm().values()))
 """

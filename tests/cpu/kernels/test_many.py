@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numba import njit
 
 from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, byte_numbers, many_moduli, offset_bits, part_numbers, room
 from prismm.core.moduli import coprime_moduli, symmetric
@@ -217,3 +218,43 @@ def test_residual_products_are_within_their_error(name, seed, rng):
                 missed = abs(Fraction(value[i, j]) - exact * 2**UNIT)
                 assert missed <= Fraction(error[i, j])
                 assert error[i, j] <= 2.0**700 * 4.0**bits
+
+
+@njit
+def _of_products(c, i, j, w, modulus, reciprocal, weights, sums):
+    many.product_sums(c, i, j, w, modulus, reciprocal, weights, sums)
+
+
+@njit
+def _of_digits(d, i, panel, w, modulus, reciprocal, weights, sums):
+    many.digit_sums(d, i, panel, w, modulus, reciprocal, weights, sums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moduli", [2, 9, 13, 19, 25, 31, 37, 43, 49])
+def test_digits_and_products_have_the_same_limbs(moduli, rng):
+    """Two to nine limbs: sums of int32 products, and of the bytes that tiles leave of them, panel by panel."""
+    system, rows, n = many_moduli(moduli), 50, 90
+    tables = system.modulus, system.reciprocal, system.weights
+    c = rng.integers(-(2**31), 2**31, (rows, moduli, 96)).astype(np.int32)
+    q = np.array(system.moduli)[:, None]
+    digits = np.zeros((2, 3, moduli, 48, 32), np.int8)
+    reduced = (c + q // 2) % q - q // 2
+    for strip, panel in np.ndindex(2, 3):
+        part = reduced[48 * strip : 48 * strip + 48, :, 32 * panel : 32 * panel + 32]
+        digits[strip, panel, :, : part.shape[0]] = part.transpose(1, 0, 2)
+    for i in (0, 1, 47, 48, 49):
+        for panel in (0, 1, 2):
+            w = n - 32 * panel
+            found = np.full((2, many.LIMBS, 256), 7.0)
+            _of_products(c, i, 32 * panel, w, *tables, found[0])
+            _of_digits(digits, i, panel, w, *tables, found[1])
+            exact = [
+                sum(int(x) << (40 * (system.limbs - 1 - place)) for place, x in enumerate(sums[: system.limbs, w - 1]))
+                for sums in found
+            ]
+            # For q = 256 a digit of 128 is -128 as a byte: the product of all moduli less.
+            assert (exact[0] - exact[1]) % math.prod(system.moduli) == 0
+            same = (found[0] == found[1])[: system.limbs, :w].all(axis=0)
+            assert same.mean() > 0.9
+            assert (found[:, : system.limbs, (w + 15) // 16 * 16 :] == 7.0).all()

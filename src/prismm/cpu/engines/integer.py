@@ -126,11 +126,11 @@ class PackedEngine:
 
         return [((parts, TILE_ROWS, moduli, TILE_COLUMNS), "int32")]
 
-    def fused(self) -> tuple[Any, Any]:
-        """The kernels that multiply and join real and complex operands."""
+    def fused(self) -> tuple[Any, Any, Any]:
+        """The kernels that multiply and join: real operands, complex ones, and real ones of up to 49 moduli."""
         from prismm.cpu.kernels import fused
 
-        return fused.fused_product, fused.fused_complex_product
+        return fused.fused_product, fused.fused_complex_product, fused.fused_many_product
 
     def packed(self, left: NDArray[np.int8], right: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.uint32]]:
         """Plain residues left (moduli, m, k) and right (moduli, k, n) as the kernels read them."""
@@ -204,13 +204,13 @@ class AmxEngine(PackedEngine):
         digits = (parts, strips, -(-max(columns, 1) // PANEL), moduli, STRIP_ROWS, PANEL)
         return [(digits, "int8"), ((scratch_bytes(self.pitch(k)),), "int8"), ((moduli, 4), "int32")]
 
-    def fused(self) -> tuple[Any, Any]:
-        """The kernels that multiply and join real and complex operands."""
+    def fused(self) -> tuple[Any, Any, Any]:
+        """See `PackedEngine.fused`."""
         from prismm.cpu.engines import tile_permission
-        from prismm.cpu.kernels import fused_amx
+        from prismm.cpu.kernels import fused_amx as kernels
 
         tile_permission.require()
-        return fused_amx.fused_amx_product, fused_amx.fused_amx_complex_product
+        return kernels.fused_amx_product, kernels.fused_amx_complex_product, kernels.fused_amx_many_product
 
     def digits(self, left: NDArray[np.int8], right: NDArray[np.int8], modulus: int) -> NDArray[np.int8]:
         """left (m, k) @ right (k, n) modulo a number, by the kernel that `fused` joins from: what is proved.

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from prismm.core.jit import device, device_any_order, fma, kernel, wide_vectors
+from prismm.core.jit import contiguous_row, device, device_any_order, fma, kernel, wide_vectors
 from prismm.cpu.kernels.expansion import add_scaled, fast_two_sum, round_expansion, two_sum
 
 
@@ -172,18 +172,47 @@ def gather_columns(b, columns, h0, h1, out):
     gather(b, columns, h0, h1, 8, out)
 
 
+@device
+def _seven_bits(exponent):
+    """Two factors that together are 2^(7-e), which of a subnormal row is beyond float64; 0 where it is not finite."""
+    half = (7 - exponent) // 2
+    finite = exponent < 1 << 16
+    return math.ldexp(1.0, half) if finite else 0.0, math.ldexp(1.0, 7 - exponent - half) if finite else 0.0
+
+
 @kernel("void(float64[:,::1], int64[::1], uint8[:,::1])")
 def magnitudes(rows, exponent, out):
     """2·floor(|a|·2^(7-e)) + (a != 0) as a byte, for rows with |a| < 2^e; zero rows and non-finite ones are 0."""
     for i in range(rows.shape[0]):
-        # Two factors, as 2^(7-e) of a subnormal row is beyond float64.
-        half = (7 - exponent[i]) // 2
-        f1 = math.ldexp(1.0, half) if exponent[i] < 1 << 16 else 0.0
-        f2 = math.ldexp(1.0, 7 - exponent[i] - half) if exponent[i] < 1 << 16 else 0.0
+        f1, f2 = _seven_bits(exponent[i])
         for h in range(rows.shape[1]):
             x = abs(rows[i, h])
             nonzero = (x > 0.0) & (f1 > 0.0)
             out[i, h] = np.uint8(2 * np.int64(x * f1 * f2) + 1) if nonzero else np.uint8(0)
+
+
+@kernel("void(float64[:,::1], int64[::1], boolean, int8[:,::1], int8[:,::1])")
+def magnitude_bytes(x, exponent, by_rows, sizes, ones):
+    """floor(|a|·2^(7-e)) and (a != 0) as bytes, of rows, or columns, with |a| < 2^e; zero and non-finite ones are 0."""
+    wide_vectors()
+    n = x.shape[1]
+    factors = np.empty((2, n))
+    f1, f2 = contiguous_row(factors, 0, 0, n), contiguous_row(factors, 1, 0, n)
+    if not by_rows:
+        for j in range(n):
+            f1[j], f2[j] = _seven_bits(exponent[j])
+    for i in range(x.shape[0]):
+        if by_rows:
+            of_row = _seven_bits(exponent[i])
+            f1[:] = of_row[0]
+            f2[:] = of_row[1]
+        row = contiguous_row(x, i, 0, n)
+        size, one = contiguous_row(sizes, i, 0, n), contiguous_row(ones, i, 0, n)
+        for j in range(n):
+            a = abs(row[j])
+            there = (a > 0.0) & (f1[j] > 0.0)
+            size[j] = np.int8(np.int32(a * f1[j] * f2[j])) if there else np.int8(0)
+            one[j] = np.int8(there)
 
 
 @device_any_order

@@ -5,7 +5,7 @@ Bytes: each element is read twice; 20 operations an element.
 
 import numpy as np
 
-from prismm.core.jit import bits_of, contiguous_row, device, kernel
+from prismm.core.jit import bits_of, contiguous_row, device, kernel, wide_vectors
 from prismm.cpu.kernels.scale import exponent_above, two_factors
 
 NOTHING = 1 << 20
@@ -28,6 +28,7 @@ def extent_rows(x, top, low, norm1, norm2):
     """Per row: the least e with |x| < 2^e, the largest l with x a multiple of 2^l (both 0 where it is zero), and the
     sums of |x| and x² of the row times 2^-e, which is below 1.
     """
+    wide_vectors()
     for i in range(x.shape[0]):
         row = contiguous_row(x, i, 0, x.shape[1])
         bits = row.view(np.int64)
@@ -55,6 +56,7 @@ def extent_rows(x, top, low, norm1, norm2):
 @kernel("void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1])")
 def extent_columns(x, top, low, norm1, norm2):
     """The same per column."""
+    wide_vectors()
     n = top.size
     largest = np.zeros((1, n), np.int64)
     factors = np.empty((2, n))

@@ -127,6 +127,9 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
+    # The last level counts most elements: where those leave no product that must be large, none do.
+    if row_counts[i, levels - 1] + column_counts[j, others - 1] <= k:
+        return False
     least = needed * power_of_two(unit + 2 - power)
     # Not even all k products would do; this also refuses a bound that is no number.
     if not least <= np.float64(k):
@@ -149,9 +152,15 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
 
 
 @device
+def _error(m, t, bound):
+    """What h + m may be wrong by as a float64 sum of a number within `bound` of h + m + t."""
+    return bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
+
+
+@device
 def ends(h, m, t, bound, exponent, precision, lowest):
     """The two ends of h + m + t ± bound, rounded at any exponent, and whether they differ in sign."""
-    err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
+    err = _error(m, t, bound)
     lh, lm = two_sum(h, m - err)
     hh, hm = two_sum(h, m + err)
     low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
@@ -161,9 +170,23 @@ def ends(h, m, t, bound, exponent, precision, lowest):
 
 @device
 def _overflow_uncertain(h, m, t, bound, exponent, precision, lowest):
-    """Whether some number within `bound` of h + m + t overflows and another does not."""
+    """Whether some number within `bound` of h + m + t overflows and another does not.
+
+    Near the threshold, half a place above the largest number, |h|'s distance from it is exact, so that one comparison
+    for each end decides what `ends` says.
+    """
     if bound == 0.0:
         return np.uint8(0)
+    top = (1024 if precision == 53 else 128) - exponent
+    err = _error(m, t, bound)
+    if -900 < top < 900:
+        if abs(h) + (abs(m) + err) < power_of_two(top - 1):
+            return np.uint8(0)
+        if abs(h) >= power_of_two(top - 1) and err < power_of_two(top - 2):
+            largest = power_of_two(top) - power_of_two(top - precision)
+            room = power_of_two(top - precision - 1) - (abs(h) - largest)
+            rest = m if h > 0.0 else -m
+            return np.uint8((rest - err < room) != (rest + err < room))
     low, high, _ = ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8((np.isinf(low) or np.isinf(high)) and low != high)
 
@@ -173,6 +196,12 @@ def undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
+    # A normal float64 is what the sum of two rounds to, whatever its exponent.
+    field = ((bits_of(h) >> 52) & 0x7FF) + exponent
+    if precision == 53 and 64 < field < 2000:
+        err = _error(m, t, bound)
+        lower, upper = h + (m - err), h + (m + err)
+        return np.uint8(lower != upper or (lower > 0.0) != (upper > 0.0))
     low, high, signs_differ = ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8(low != high or signs_differ)
 

@@ -8,6 +8,7 @@ the matrix unit, then 10 ns of joining at 15 moduli.
 import numpy as np
 
 from prismm.core.jit import kernel
+from prismm.cpu.kernels import many
 from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import strip_sums, strip_sums_cross, strip_sums_difference
@@ -98,3 +99,31 @@ def fused_complex_product(
                         magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work,
                         edge, flags,
                     )  # fmt: skip
+
+
+@kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int32[:,:,::1], " + many.REST)
+def fused_many_product(
+    left, right, depth, tiles, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
+    column_terms, terms, correction, error, precision, out, out32, failed,
+):  # fmt: skip
+    """A real product of residues left (moduli, m, pitch) and right (moduli, panels, depth/4, 32) of up to 49 moduli.
+
+    tiles (rows, moduli, columns of a tile) is scratch; the rest, and what is returned, as in `many.join_many`.
+    """
+    m, n = row_shift.size, column_shift.size
+    limbs = weights.shape[1]
+    sums, work, shifts, flags, nothing = many.scratch()
+    count = np.int64(0)
+    for j0 in range(0, n, TILE_COLUMNS):
+        w = min(n, j0 + TILE_COLUMNS) - j0
+        for i0 in range(0, m, TILE_ROWS):
+            rows = min(m, i0 + TILE_ROWS) - i0
+            following = i0 + rows if i0 + rows < m else 0
+            tile_products(left, right, i0, rows, following, j0, w, depth, modulus, tiles)
+            for i in range(rows):
+                many.product_sums(tiles, i, 0, w, modulus, reciprocal, weights, sums)
+                count = many.join_strip(
+                    i0 + i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
+                    correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+                )  # fmt: skip
+    return count

@@ -8,6 +8,7 @@ all moduli, a byte each, are written and read once, in the L3 cache.
 import numpy as np
 
 from prismm.core.jit import kernel
+from prismm.cpu.kernels import many
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
 from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
@@ -97,3 +98,32 @@ def fused_amx_complex_product(
                         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
                         magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work, edge, flags,
                     )  # fmt: skip
+
+
+@kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int8[:,:,:,:,::1], int8[::1], int32[:,::1], " + many.REST)
+def fused_amx_many_product(
+    left, right, depth, digits, tiles, tables, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
+    row_terms, column_terms, terms, correction, error, precision, out, out32, failed,
+):  # fmt: skip
+    """`fused.fused_many_product` on tiles; scratch as for `fused_amx_product`, digits without its first axis."""
+    m, n = row_shift.size, column_shift.size
+    limbs = weights.shape[1]
+    sums, work, shifts, flags, nothing = many.scratch()
+    block = digits.shape[0] * STRIP_ROWS
+    panels = (n + PANEL - 1) // PANEL
+    zero = np.int64(0)
+    count = np.int64(0)
+    for i0 in range(0, m, block):
+        rows = min(m, i0 + block) - i0
+        configure()
+        digits_of(left, right, i0, rows, zero, panels, depth, modulus, tiles, tables, digits)
+        release()
+        for i in range(rows):
+            for j0 in range(0, n, STRIP):
+                w = min(n, j0 + STRIP) - j0
+                many.digit_sums(digits, i, j0 // PANEL, w, modulus, reciprocal, weights, sums)
+                count = many.join_strip(
+                    i0 + i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
+                    correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+                )  # fmt: skip
+    return count

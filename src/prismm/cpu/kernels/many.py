@@ -8,14 +8,15 @@ first limb of ±1 may be followed by one of the other sign, so five limbs hold a
 them breaks ties and decides a sign, no more. A quarter of the fifth limb's unit stands for it, with the sign of its
 first limb that is not zero, which is that of the whole rest; where C' has a bound, that grows by one such unit.
 
-Per entry and modulus four bytes and 2 + limbs operations; per entry 150 with nine limbs.
+Per entry and modulus four bytes, or one of digits, and 2 + limbs operations; per entry 150 with nine limbs.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, kernel, power_of_two
+from prismm.core.jit import contiguous_row, device, fma, kernel, power_of_two, wide_vectors
 from prismm.cpu.kernels.expansion import expand, round_expansion, two_sum
 from prismm.cpu.kernels.finish import (
     bounds,
@@ -29,44 +30,65 @@ from prismm.cpu.kernels.finish import (
 )
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.residuals import UNIT
-from prismm.cpu.kernels.strip import limb_sums
-from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
+from prismm.cpu.kernels.strip import by_limbs, limb_sums
 
 LIMBS = 9
 _WINDOW = 5
 _UP, _DOWN = 2.0**RADIX, 2.0**-RADIX
-_sums2, _sums3, _sums4, _sums5, _sums6, _sums7, _sums8, _sums9 = (limb_sums(0, limbs) for limbs in range(2, LIMBS + 1))
+
+
+def _limb_sums(digits: bool) -> Any:
+    """`strip.limb_sums` of one operand for up to nine limbs, in one helper of kernels."""
+    few = by_limbs(0, digits)
+    sums6, sums7, sums8, sums9 = (limb_sums(0, limbs, digits) for limbs in range(6, LIMBS + 1))
+
+    def chosen(address: Any, pitch: Any, across: Any, moduli: Any, w: Any, modulus: Any, reciprocal: Any, weights: Any,
+               sums: Any) -> None:  # fmt: skip
+        limbs = weights.shape[1]
+        if limbs <= 5:
+            few(address, address, address, pitch, across, moduli, w, limbs, modulus, reciprocal, weights, sums)
+            return
+        tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
+        target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+        given = (address, address, address, pitch, across, moduli, *tables, *target)
+        if limbs == 6:
+            sums6(*given)
+        elif limbs == 7:
+            sums7(*given)
+        elif limbs == 8:
+            sums8(*given)
+        else:
+            sums9(*given)
+
+    chosen.__qualname__ = f"many_limbs_{digits}"  # `jit`: a name of its own
+    return device(chosen)
+
+
+_sums_of_products, _sums_of_digits = _limb_sums(False), _limb_sums(True)
 
 
 @device
-def _limb_sums(c, i, w, modulus, reciprocal, weights, sums):
-    """The limbs of S of row i of c (rows, moduli, columns), the top one first; whole sixteens are read and written."""
-    limbs = weights.shape[1]
-    row = c.ctypes.data + i * c.strides[0]
-    pitch, none, moduli = c.strides[1], np.int64(0), c.shape[1]
-    tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
-    given = (row, row, row, pitch, none, moduli, *tables, sums.ctypes.data, sums.strides[0], (w + 15) // 16)
-    if limbs == 2:
-        _sums2(*given)
-    elif limbs == 3:
-        _sums3(*given)
-    elif limbs == 4:
-        _sums4(*given)
-    elif limbs == 5:
-        _sums5(*given)
-    elif limbs == 6:
-        _sums6(*given)
-    elif limbs == 7:
-        _sums7(*given)
-    elif limbs == 8:
-        _sums8(*given)
-    else:
-        _sums9(*given)
+def product_sums(c, i, j, w, modulus, reciprocal, weights, sums):
+    """The limbs of S of row i of int32 products c (rows, moduli, columns) from column j on, the top one first.
+
+    Whole sixteens are read and written.
+    """
+    address = c.ctypes.data + i * c.strides[0] + j * c.strides[2]
+    _sums_of_products(address, c.strides[1], np.int64(0), c.shape[1], w, modulus, reciprocal, weights, sums)
+
+
+@device
+def digit_sums(d, i, panel, w, modulus, reciprocal, weights, sums):
+    """The same of digits d (strips, panels, moduli, rows of a strip, 32), from the first column of `panel` on."""
+    height = d.shape[3]
+    address = d.ctypes.data + i // height * d.strides[0] + panel * d.strides[1] + i % height * d.strides[3]
+    _sums_of_digits(address, d.strides[2], d.strides[1], d.shape[2], w, modulus, reciprocal, weights, sums)
 
 
 @device
 def _take_off(sums, limbs, product, quotient, w, work):
     """S - P·rint(S/P) in limbs of at most 2^39 in magnitude, but for the first."""
+    wide_vectors()
     times = contiguous_row(work, 0, 0, w)
     first, second = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w)
     i0, i1 = quotient[0], quotient[1]
@@ -92,6 +114,7 @@ def _sink(sums, limbs, w, work, lead, missing):
     """Shift leading zero limbs out, until five are left; lead: how many of each entry. The fifth one gets a quarter of
     its unit for the rest; missing: a bound of how wrong that is, in units of the third limb.
     """
+    wide_vectors()
     for j in range(w):
         lead[j] = 0
         missing[j] = 0.0
@@ -134,6 +157,7 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
     """out[i, j0 …] = RN((h + m + t)·2^(unit - shift)); entries are listed where a number within the bound of h + m + t
     may round to another. Returns the new count of these; value and flags (2, ·) are scratch.
     """
+    wide_vectors()
     w = h.size
     hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
     if precision == 53:
@@ -180,6 +204,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
     Far below h + m, which end above 2^-240, nothing but the correction's sign counts: 2^-900 stands for it, where its
     error leaves the sign.
     """
+    wide_vectors()
     for j in range(h.size):
         if correction[j] == 0.0 and error[j] == 0.0:
             bound[j] = 0.0
@@ -212,16 +237,15 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
 
 
 @device
-def _join_strip(
-    c, i, row, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
-    column_terms, terms, correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+def join_strip(
+    row, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms, correction, error,
+    precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
 ):  # fmt: skip
-    """Join row i of c, row `row` of the result from column j0 on; returns the new count of listed entries."""
-    limbs = weights.shape[1]
+    """Row `row` of the result from column j0 on, of which `sums` holds S; returns the new count of listed entries."""
+    wide_vectors()
     h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
     bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
     shift, lead = contiguous_row(shifts, 0, 0, w), contiguous_row(shifts, 1, 0, w)
-    _limb_sums(c, i, w, modulus, reciprocal, weights, sums)
     _take_off(sums, limbs, product, quotient, w, work)
     _sink(sums, limbs, w, work, lead, value)
     expand(
@@ -249,23 +273,25 @@ def _join_strip(
 
 
 @device
-def _scratch():
+def scratch():
+    """What `join_strip` works in: sums, work, shifts, flags, and zeros."""
     return (
         np.zeros((LIMBS, STRIP)),
         np.empty((5, STRIP)),
         np.empty((2, STRIP), np.int64),
         np.zeros((2, STRIP), np.uint8),
+        np.zeros(_WINDOW),
     )
 
 
-_TABLES = "float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
-_REST = (
+REST = (
+    "float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
     "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int64, "
     "float64[:,:], float32[:,:], int32[::1])"
 )
 
 
-@kernel("int64(int32[:,:,:], " + _TABLES + _REST)
+@kernel("int64(int32[:,:,:], " + REST)
 def join_many(
     c, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
     correction, error, precision, out, out32, failed,
@@ -277,43 +303,15 @@ def join_many(
     row_terms and column_terms; empty without.
     """
     n = column_shift.size
-    sums, work, shifts, flags = _scratch()
-    nothing = np.zeros(_WINDOW)
+    limbs = weights.shape[1]
+    sums, work, shifts, flags, nothing = scratch()
     count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
-            count = _join_strip(
-                c[:, :, j0:], i, i, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
-                row_terms, column_terms, terms, correction, error, precision, out, out32, failed, count, sums, work,
-                shifts, flags, nothing,
+            product_sums(c, i, j0, w, modulus, reciprocal, weights, sums)
+            count = join_strip(
+                i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
+                correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
             )  # fmt: skip
-    return count
-
-
-@kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int32[:,:,::1], " + _TABLES + _REST)
-def many_product(
-    left, right, depth, tiles, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
-    column_terms, terms, correction, error, precision, out, out32, failed,
-):  # fmt: skip
-    """Multiply packed residues left (moduli, m, pitch) and right (moduli, panels, depth/4, 32) and join them, tile by
-    tile as in `fused.fused_product`; tiles (rows, moduli, columns of a tile) is scratch.
-    """
-    m, n = row_shift.size, column_shift.size
-    sums, work, shifts, flags = _scratch()
-    nothing = np.zeros(_WINDOW)
-    count = np.int64(0)
-    for j0 in range(0, n, TILE_COLUMNS):
-        w = min(n, j0 + TILE_COLUMNS) - j0
-        for i0 in range(0, m, TILE_ROWS):
-            rows = min(m, i0 + TILE_ROWS) - i0
-            # The last tile of a block fetches the first rows, with which the next block begins.
-            following = i0 + rows if i0 + rows < m else 0
-            tile_products(left, right, i0, rows, following, j0, w, depth, modulus, tiles)
-            for i in range(rows):
-                count = _join_strip(
-                    tiles, i, i0 + i, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
-                    row_terms, column_terms, terms, correction, error, precision, out, out32, failed, count, sums,
-                    work, shifts, flags, nothing,
-                )  # fmt: skip
     return count

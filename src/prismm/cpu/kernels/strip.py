@@ -10,6 +10,7 @@ reduction where they stand for themselves.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -117,12 +118,13 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
     return emit
 
 
-def _by_limbs(part: int, digits: bool) -> Any:
-    """The intrinsics of `limb_sums` in one helper."""
+@functools.cache
+def by_limbs(part: int, digits: bool) -> Any:
+    """The intrinsics of `limb_sums` for up to five limbs in one helper of kernels."""
     sums2, sums3, sums4, sums5 = (limb_sums(part, limbs, digits) for limbs in (2, 3, 4, 5))
 
-    def by_limbs(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
-                 reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
+    def chosen(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
+               reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
         tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
         target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
         given = (a0, a1, a2, pitch, across, moduli, *tables, *target)
@@ -135,19 +137,19 @@ def _by_limbs(part: int, digits: bool) -> Any:
         else:
             sums5(*given)
 
-    by_limbs.__qualname__ = f"by_limbs_{part}_{digits}"  # `jit`: a name of its own
-    return device(by_limbs)
+    chosen.__qualname__ = f"by_limbs_{part}_{digits}"  # `jit`: a name of its own
+    return device(chosen)
 
 
 def _strip(part: int) -> Any:
     """See `strip_sums`."""
-    by_limbs = _by_limbs(part, False)
+    sums_of = by_limbs(part, False)
 
     def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip
         row = i * c0.strides[0]
         a0, a1, a2 = c0.ctypes.data + row, c1.ctypes.data + row, c2.ctypes.data + row
-        by_limbs(
+        sums_of(
             a0, a1, a2, c0.strides[1], np.int64(0), c0.shape[1], w, limbs, modulus, reciprocal, weights, sums
         )  # fmt: skip
 
@@ -157,14 +159,14 @@ def _strip(part: int) -> Any:
 
 def _digit_strip(part: int) -> Any:
     """See `digit_sums`."""
-    by_limbs = _by_limbs(part, True)
+    sums_of = by_limbs(part, True)
 
     def strip(d0: Any, d1: Any, d2: Any, i: Any, panel: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip
         height = d0.shape[3]
         row = i // height * d0.strides[0] + i % height * d0.strides[3] + panel * d0.strides[1]
         a0, a1, a2 = d0.ctypes.data + row, d1.ctypes.data + row, d2.ctypes.data + row
-        by_limbs(
+        sums_of(
             a0, a1, a2, d0.strides[2], d0.strides[1], d0.shape[2], w, limbs, modulus, reciprocal, weights, sums
         )  # fmt: skip
 

@@ -277,7 +277,7 @@ class Product:
         system = splitter.system
         numbers = (system.modulus, system.reciprocal, system.weights, system.product, system.quotient)
         if isinstance(splitter.engine, PackedEngine):
-            real, both = splitter.engine.fused()
+            real, both, _ = splitter.engine.fused()
             given = (residues, block, splitter.k, *products, system.limbs, *numbers, *head)
             if not splitter.is_complex:
                 return [int(real(*given, *stores[0]))]
