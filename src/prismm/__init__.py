@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm._lazy import attributes
+from prismm.core.lazy import attributes
 
 if TYPE_CHECKING:
     from prismm._api import explain, gemm, matmul, prepare

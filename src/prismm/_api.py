@@ -1,25 +1,19 @@
-"""The public verbs. Each checks its keywords into a `Request` and hands the operands to the device where they are.
-
-`matmul` and `gemm` go on to a `Problem`, a `Plan` and an `Outcome`; `prepare` ends after the split, `explain` after
-the plan.
+"""The public verbs. Operands that torch has to follow go to its operators (`programs.operators`), others to `dispatch`;
+small NumPy products are taken at once.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal
 
 import numpy as np
 
+from prismm import dispatch
 from prismm.core import arrays
 from prismm.core import threads as pool
 from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
-from prismm.core.request import check_request, finite_scalar, transposed
-from prismm.cpu import execute
-from prismm.cpu.backend import normalise_call
-from prismm.cpu.fast_paths import fast_batch, fast_product, fast_tensors
-from prismm.errors import ArgumentError, OperandError
+from prismm.cpu.fast_paths import fast_batch, fast_product
 
 
 def matmul(
@@ -73,32 +67,19 @@ def matmul(
     array([[1.],
            [7.]])
     """
-    if type(a) is not np.ndarray or type(b) is not np.ndarray:
-        if arrays.traced(a, b):
-            from prismm.programs import operators  # the one way up: torch's operators stand on this function
-
-            asked = accuracy, scheme, reproducible, out_dtype, engine, threads
-            return operators.matmul_of(a, b, asked, out, workspace, full_output)
-        if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
-            keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-            if (result := gpu.fast_path(a, b, keywords, out)) is not None:
+    if type(a) is np.ndarray and type(b) is np.ndarray:
+        plain = scheme is out is out_dtype is engine is workspace is None and not full_output
+        if plain and (threads is None or pool.worker_count(threads)):
+            shortcut = fast_product if a.ndim == 2 == b.ndim else fast_batch
+            if (result := shortcut(a, b, accuracy, reproducible, threads)) is not None:
                 return result
-    plain = scheme is out is out_dtype is engine is workspace is None and not full_output
-    if plain and type(a) is np.ndarray and type(b) is np.ndarray and (threads is None or pool.worker_count(threads)):
-        shortcut = fast_product if a.ndim == 2 == b.ndim else fast_batch
-        if (result := shortcut(a, b, accuracy, reproducible, threads)) is not None:
-            return result
-    elif plain and arrays.is_tensor(a):
-        result = fast_tensors(a, b, accuracy, reproducible, threads)
-        if result is not None:
-            return result
-    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
-        from prismm.cuda import calls as cuda_calls
+    elif arrays.traced(a, b):
+        from prismm.programs import operators
 
-        keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-        return cuda_calls.matmul(a, b, keywords, out, full_output)
-    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    return execute.run(a, b, None, request, out, full_output)
+        asked = accuracy, scheme, reproducible, out_dtype, engine, threads
+        return operators.matmul_of(a, b, asked, out, workspace, full_output)
+    keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+    return dispatch.matmul(a, b, keywords, out, full_output)
 
 
 def gemm(
@@ -143,18 +124,8 @@ def gemm(
             reproducible=reproducible, out=out, out_dtype=out_dtype, engine=engine, threads=threads,
             workspace=workspace, full_output=full_output,
         )  # fmt: skip
-    alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
-    if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
-    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
-        from prismm.cuda import calls as cuda_calls
-
-        keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-        return cuda_calls.gemm(a, b, c, alpha, beta, trans_a, trans_b, keywords, out, full_output)
-    a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
-    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    addend = arrays.normalise(c, "c") if beta != 0 else None
-    return execute.run(a, b, (alpha, beta, addend), request, out, full_output)
+    keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+    return dispatch.gemm(a, b, c, (alpha, beta), (trans_a, trans_b), keywords, out, full_output)
 
 
 def prepare(
@@ -192,16 +163,7 @@ def prepare(
             x, side=side, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype,
             engine=engine, threads=threads,
         )  # fmt: skip
-    if side not in ("left", "right"):
-        raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
-    request, x, _ = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
-    if isinstance(x, Prepared):
-        raise OperandError("this operand is prepared already; pass the matrix itself")
-    if arrays.lives_on_gpu(x):
-        from prismm.cuda import prepare as cuda_prepared
-
-        return cuda_prepared.prepare(x, side, request)
-    return execute.prepare(x, side, request)
+    return dispatch.prepare(x, side, (accuracy, scheme, reproducible, out_dtype, engine, threads))
 
 
 def explain(
@@ -229,13 +191,7 @@ def explain(
             a, b, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype, engine=engine,
             threads=threads,
         )  # fmt: skip
-    a, b = arrays.untraced(a), arrays.untraced(b)
-    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
-        from prismm.cuda import calls as cuda_calls
-
-        return cuda_calls.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
-    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
-    return normalise_call(a, b, None, request).plan
+    return dispatch.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
 
 
 def _aside(verb: str) -> Any:

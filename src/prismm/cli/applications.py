@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import prismm
-from prismm._lazy import no_torch
+from prismm.core.lazy import no_torch
 from prismm.errors import FileError
 
 

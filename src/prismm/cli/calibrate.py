@@ -27,8 +27,8 @@ def calibrate(
     It takes two or three minutes, in which nothing else should run there. The table goes to the user's cache folder,
     where prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
     """
-    from prismm._lazy import needs_torch
     from prismm.core import cache_files
+    from prismm.core.lazy import needs_torch
 
     with needs_torch("prismm calibrate"):
         import torch

@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm import dispatch
 from prismm.programs.policy import OPERATORS
 from prismm.programs.recipe import Recipe
 
@@ -253,21 +254,19 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
         value = fast_sum(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
         if value is not None:
             return value  # type: ignore[no-any-return]
-    return _result(gemm, recipe.keywords)[0]
+    return _result(gemm, recipe)[0]
 
 
 def multiply_and_describe(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Method, float]:
     """The product, how it was made, and the seconds that it took without the telling."""
-    value, report = _result(gemm, recipe.keywords | {"full_output": True})
+    value, report = _result(gemm, recipe, with_report=True)
     return value, method_of(report.plan, not gemm.plain, gemm.a.is_cuda), float(report.timings.get("total", 0.0))
 
 
 def describe(gemm: Gemm, recipe: Recipe) -> Method:
     """How a product will be made whose recipe does not look at the data."""
-    import prismm
-
     a, b = _operands(gemm)
-    return method_of(prismm.explain(a, b, **recipe.keywords), not gemm.plain, gemm.a.is_cuda)
+    return method_of(dispatch.explain(a, b, recipe.asked()), not gemm.plain, gemm.a.is_cuda)
 
 
 def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
@@ -279,15 +278,13 @@ def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
     return a, b
 
 
-def _result(gemm: Gemm, keywords: dict[str, Any]) -> tuple[torch.Tensor, Any]:
+def _result(gemm: Gemm, recipe: Recipe, *, with_report: bool = False) -> tuple[torch.Tensor, Any]:
     """The product, and the report if it was asked for."""
-    import prismm
-
     a, b = _operands(gemm)
     c = gemm.c.detach() if gemm.c is not None else None
-    with_report = "full_output" in keywords
+    keywords = *recipe.asked(), None
     if gemm.plain or gemm.a.is_cuda:
-        found = prismm.matmul(a, b, **keywords)
+        found = dispatch.matmul(a, b, keywords, full_output=with_report)
         value, report = found if with_report else (found, None)
         if not gemm.plain:
             value = _epilogue(value, gemm)
@@ -296,7 +293,7 @@ def _result(gemm: Gemm, keywords: dict[str, Any]) -> tuple[torch.Tensor, Any]:
         if column:  # `gemm` takes matrices
             b, c = b[:, None], c[..., None] if c is not None else None
         beta = gemm.beta if c is not None else 0
-        found = prismm.gemm(a, b, c, alpha=gemm.alpha, beta=beta, **keywords)
+        found = dispatch.gemm(a, b, c, (gemm.alpha, beta), ("N", "N"), keywords, full_output=with_report)
         value, report = found if with_report else (found, None)
         value = value[..., 0] if column else value
     return value if value.dtype == gemm.dtype else value.to(gemm.dtype), report

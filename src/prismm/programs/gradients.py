@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from prismm import dispatch
 from prismm.core.environment import outside_autocast
 from prismm.errors import ArgumentError, PrismmError
 from prismm.programs.recipe import Recipe
@@ -133,11 +134,10 @@ def _rows(x: torch.Tensor) -> torch.Tensor:
 
 def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], recipe: Recipe) -> torch.Tensor:
     """G^T·X over all rows."""
-    import prismm
-
     g, x = (torch.cat(parts) for parts in zip(*rows, strict=True))
     with torch.no_grad(), _disable_current_modes(), outside_autocast():  # these products are not the program's
-        gradient: torch.Tensor = prismm.matmul(g.T, x, **recipe.keywords).to(parameter.dtype).reshape(parameter.shape)
+        gradient: torch.Tensor = dispatch.matmul(g.T, x, (*recipe.asked(), None))
+        gradient = gradient.to(parameter.dtype).reshape(parameter.shape)
         # Under autocast gradients come narrower than inputs.
         magnitude = (g.abs().T.to(gradient.dtype) @ x.abs().to(gradient.dtype)).reshape(parameter.shape)
         usual = torch.zeros_like(gradient) if parameter.grad is None else parameter.grad

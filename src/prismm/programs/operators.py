@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from prismm import dispatch
 from prismm.core import arrays
 from prismm.cpu.fast_paths import fast_dense, fast_sum, fast_tensors
 from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, ShapeError
@@ -118,9 +119,9 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     else:
         why_a, why_b = (arrays.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
         if not why_a and not why_b:
-            import prismm
-
-            aside = beneath(prismm.matmul)
+            with torch._C._DisableFuncTorch():
+                plain: Tensor = dispatch.matmul(a, b, (*keywords, workspace), out, full_output)
+            return plain
     if aside is not None:
         accuracy, scheme, reproducible, out_dtype, engine, threads = keywords
         result: Tensor = aside(
@@ -317,8 +318,8 @@ def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
 
 @functools.lru_cache(maxsize=1024)
-def _keywords(recipe: str) -> dict[str, Any]:
-    return Recipe.parse(recipe).keywords
+def _keywords(recipe: str, dtype: torch.dtype | None) -> tuple[Any, ...]:
+    return *Recipe.parse(recipe).asked(dtype), None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -341,14 +342,12 @@ def _matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None)
         value: Tensor | None = None if plain is None else fast_tensors(a, b, *plain)
         if value is not None:
             return value
-    from prismm._api import matmul
-
     a, b = _plain(a), _plain(b)
     narrow = dtype is torch.float16 or dtype is torch.bfloat16
     if dtype is None or narrow:
-        result: Tensor = matmul(a, b, **_keywords(recipe))
+        result: Tensor = dispatch.matmul(a, b, _keywords(recipe, None))
         return result if dtype is None or result.dtype == dtype else result.to(dtype)
-    result = matmul(a, b, out_dtype=dtype, **_keywords(recipe))
+    result = dispatch.matmul(a, b, _keywords(recipe, dtype))
     return result
 
 

@@ -81,6 +81,10 @@ class Recipe:
             "threads": self.threads,
         }
 
+    def asked(self, out_dtype: Any = None) -> tuple[Any, ...]:
+        """The keywords of a product as `dispatch` takes them, but for the workspace."""
+        return self.accuracy, _scheme(self.scheme), self.reproducible, out_dtype, self.engine, self.threads
+
     @property
     def reads_data(self) -> bool:
         """Whether what runs may depend on the operands' values, not on their shapes and types alone."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm._lazy import attributes
+from prismm.core.lazy import attributes
 
 if TYPE_CHECKING:
     from prismm.core.composite import Composite, Joined, Scaled, Setting

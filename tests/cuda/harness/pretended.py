@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from prismm import _api as _matmul
+from prismm import dispatch
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import workspace
 from prismm.cuda.costs import host_speed as host_speed
@@ -75,7 +75,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
             for name, answer in answers.items():
                 if callable(vars(module).get(name)):
                     patch.setattr(module, name, answer)
-        patch.setattr(_matmul, "fast_tensors", lambda *_: None)
+        patch.setattr(dispatch, "fast_tensors", lambda *_: None)
         patch.setattr(workspace, "unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
         patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.workspace))
         patch.setattr(host_speed, "seconds", lambda: 16e-6)

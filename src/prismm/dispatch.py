@@ -1,0 +1,92 @@
+"""The verbs for operands that torch does not follow: each checks its keywords into a `Request`, and hands the operands
+to the device where they are.
+
+`matmul` and `gemm` go on to a `Problem`, a `Plan` and an `Outcome`; `prepare` ends after the split, `explain` after the
+plan. Arguments, results and errors are those of the public verbs; `keywords` are accuracy, scheme, reproducible,
+out_dtype, engine and threads, and for products the workspace.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import numpy as np
+
+from prismm.core import arrays
+from prismm.core.plan import Plan
+from prismm.core.prepared import Prepared
+from prismm.core.request import Request, check_request, finite_scalar, transposed
+from prismm.cpu import execute
+from prismm.cpu.backend import normalise_call
+from prismm.cpu.fast_paths import fast_tensors
+from prismm.errors import ArgumentError, OperandError
+
+
+def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any = None, full_output: bool = False) -> Any:
+    """`prismm.matmul`."""
+    if type(a) is not np.ndarray or type(b) is not np.ndarray:
+        if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
+            result = gpu.fast_path(a, b, keywords, out)
+            if result is not None:
+                return result
+        accuracy, scheme, reproducible, out_dtype, engine, threads, workspace = keywords
+        plain = scheme is out is out_dtype is engine is workspace is None and not full_output
+        if plain and arrays.is_tensor(a):
+            result = fast_tensors(a, b, accuracy, reproducible, threads)
+            if result is not None:
+                return result
+        if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
+            from prismm.cuda import calls as cuda_calls
+
+            return cuda_calls.matmul(a, b, keywords, out, full_output)
+    request, a, b = _checked(keywords[:6], a, b, keywords[6])
+    return execute.run(a, b, None, request, out, full_output)
+
+
+def gemm(
+    a: Any, b: Any, c: Any, factors: tuple[complex, complex], transposes: tuple[str, str], keywords: tuple[Any, ...],
+    out: Any = None, full_output: bool = False,
+) -> Any:  # fmt: skip
+    """`prismm.gemm`; factors: alpha and beta, transposes: trans_a and trans_b."""
+    alpha, beta = finite_scalar(factors[0], "alpha"), finite_scalar(factors[1], "beta")
+    if beta != 0 and c is None:
+        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
+    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
+        from prismm.cuda import calls as cuda_calls
+
+        return cuda_calls.gemm(a, b, c, alpha, beta, *transposes, keywords, out, full_output)
+    a, b = transposed(a, transposes[0], "trans_a"), transposed(b, transposes[1], "trans_b")
+    request, a, b = _checked(keywords[:6], a, b, keywords[6])
+    addend = arrays.normalise(c, "c") if beta != 0 else None
+    return execute.run(a, b, (alpha, beta, addend), request, out, full_output)
+
+
+def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -> Prepared:
+    """`prismm.prepare`."""
+    if side not in ("left", "right"):
+        raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
+    request, x, _ = _checked(keywords, x, None)
+    if isinstance(x, Prepared):
+        raise OperandError("this operand is prepared already; pass the matrix itself")
+    if arrays.lives_on_gpu(x):
+        from prismm.cuda import prepare as cuda_prepared
+
+        return cuda_prepared.prepare(x, side, request)
+    return execute.prepare(x, side, request)
+
+
+def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
+    """`prismm.explain`."""
+    a, b = arrays.untraced(a), arrays.untraced(b)
+    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
+        from prismm.cuda import calls as cuda_calls
+
+        return cuda_calls.explain(a, b, keywords)
+    request, a, b = _checked(keywords, a, b)
+    return normalise_call(a, b, None, request).plan
+
+
+def _checked(keywords: tuple[Any, ...], a: Any, b: Any, workspace: Any = None) -> tuple[Request, Any, Any]:
+    accuracy, scheme, reproducible, out_dtype, engine, threads = keywords
+    return check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
