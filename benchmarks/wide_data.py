@@ -1,7 +1,7 @@
 """What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
 
 Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--check]; writes
-results/wide_data_cpu.csv (or wide_data_cuda.csv). All families of `prismm.testing.HOSTILE`, widths φ from 1 to 8,
+results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts. All families of `prismm.testing.HOSTILE`, widths φ from 1 to 8,
 exponents uniform in ±20, ±200 and ±500, subnormal operands and results, cancelling pairs, Hilbert, Vandermonde and
 Kahan's matrices times their inverses, banded and sparse ones. --check fails where a family takes more than the law
 allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the median.
@@ -171,15 +171,18 @@ def main() -> None:
                 took, usual = compare(a, b, normal, given, chosen.device, chosen.repeats)
                 report = prismm.matmul(a, b, full_output=True, **given)[1]
                 times = statistics.median(x / y for x, y in zip(took, usual, strict=True))
+                predicted = prismm.explain(a, b, **given).predicted_seconds
                 ratios.append(times)
                 rows.append({
                     "device": chosen.device, "threads": chosen.threads, "n": n, "call": call, "family": family,
                     "times_normal": times, "ms": 1e3 * statistics.median(took), "least_ms": 1e3 * min(took),
-                    "normal_ms": 1e3 * statistics.median(usual), "repeats": chosen.repeats,
+                    "normal_ms": 1e3 * statistics.median(usual), "predicted_ms": 1e3 * predicted, "repeats": chosen.repeats,
                     "paths": " ".join(f"{path}:{count}" for path, count in sorted(report.paths.items())), **common,
                 })  # fmt: skip
                 print(
-                    f"{n:5d} {call:18s} {family:24s} {times:6.2f}x {rows[-1]['ms']:9.1f} ms  {report.paths}", flush=True
+                    f"{n:5d} {call:18s} {family:24s} {times:6.2f}x {rows[-1]['ms']:9.1f} ms, predicted "
+                    f"{1e3 * predicted:7.1f}  {report.paths}",
+                    flush=True,
                 )
                 if times > (8.0 if n >= 1024 else 15.0):
                     broken.append(f"{family}, n = {n}, {call}: {times:.1f} times normal data")

@@ -178,7 +178,8 @@ def explain(
     engine: str | None = None,
     threads: int | None = None,
 ) -> Plan:
-    """The `Plan` of a product: what would run, why, and what it is expected to take. Nothing is multiplied.
+    """The `Plan` of a product: what would run, why, and what it is expected to take. Nothing is multiplied but, of a
+    large product by residues on a CPU, a sample, which says what repairs are expected to add.
 
     Arguments and errors are those of `matmul`. `Plan.alternatives` has what was not taken, and why.
 

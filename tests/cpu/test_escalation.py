@@ -13,7 +13,7 @@ from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8, VNNI
-from prismm.cpu.escalation import Block, Expansion, shared_bits
+from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
 from prismm.cpu.repair import Entries
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
@@ -136,13 +136,14 @@ def forced(way, monkeypatch):
         if way == "planned":
             return chosen(self, job, engine, tried)
         if tried or way in ("pairs", "exact"):
-            return None, way == "pairs"
+            return Choice(None, way == "pairs", 0.0)
         if isinstance(way, Expansion):
-            return way, False
+            return Choice(way, False, 0.0)
         if engine is None:
-            return None, False
+            return Choice(None, False, 0.0)
         bits = int(self.rows.bits.max()), int(self.columns.bits.max())
-        return dataclasses.replace(shared_bits(abs(way), self.k, *bits), corrected=way < 0), False
+        made = dataclasses.replace(shared_bits(abs(way), self.k, *bits), corrected=way < 0)
+        return Choice(made, False, 0.0)
 
     monkeypatch.setattr(escalation.Block, "choose", choose)
 

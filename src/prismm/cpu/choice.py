@@ -30,9 +30,6 @@ many may each product of a batch have for the direct engine.
 RESULTS = {53: ("float64", "complex128"), 24: ("float32", "complex64")}
 """Types of real and complex results, by their precision, that residues of native grade are weighed for."""
 
-SAMPLE_ROWS, SAMPLE_COLUMNS = 48, 64
-"""Rows and columns, evenly apart, whose product says how many entries of native grade fail their certificate."""
-
 LEAST_SIDE = 192
 """Rows and columns below which residues are not weighed against BLAS: splits would take as long as products."""
 
@@ -153,18 +150,10 @@ def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str
     """Share of the result's entries whose certificate of native grade fails, by the product of a few
     rows and columns from all over the operands.
     """
-    from prismm.core.outcome import Job, Outcome
-    from prismm.cpu.residues.product import Product
-    from prismm.cpu.residues.split import Splitter
+    from prismm.cpu.forecast import failures
 
-    a, b = sample.a, sample.b
-    rows = np.ascontiguousarray(a[:: -(-a.shape[0] // SAMPLE_ROWS)])
-    columns = np.ascontiguousarray(b[:, :: -(-b.shape[1] // SAMPLE_COLUMNS)])
-    out = np.empty((len(rows), columns.shape[1]), RESULTS[problem.result.precision][problem.is_complex])
-    job = Job(problem.result, problem.target, problem.terms, a_priori=True, workers=1, workspace_bytes=1 << 30)
-    product = Product(Splitter(moduli, choose(engine), a.shape[1], problem.is_complex, True, True), job, Outcome())
-    product.run(rows, columns, out)
-    return sum(i.size for _, i, _ in product.uncertified) / (out.size * (2 if problem.is_complex else 1))
+    dtype = np.dtype(RESULTS[problem.result.precision][problem.is_complex])
+    return failures(problem, sample.a, sample.b, moduli, engine, dtype).share
 
 
 def measured_engine() -> bool:

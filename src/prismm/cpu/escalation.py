@@ -71,6 +71,11 @@ class Moduli:
 
     path = "more moduli"
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"{self.moduli} moduli" + (" and a correction in float64" if self.corrected else "")
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -83,8 +88,24 @@ class Expansion:
         """Its name in reports."""
         return "double-double" if self.parts == 2 else "triple-double"
 
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"sums in {self.path}"
+
 
 Way = Moduli | Expansion
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way that promises to finish entries soonest, with what it leaves recomputed one by one, None where all should
+    be; pairs: whether these should be tried in double-double; seconds: expected of all.
+    """
+
+    way: Way | None
+    pairs: bool
+    seconds: float
 
 
 def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
@@ -158,8 +179,21 @@ class Block:
     ) -> Block:
         """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements."""
         (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
-        left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
-        right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
+        a, b = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
+        return Block.whole(a, b, entries.part, r, c, alpha, addend)
+
+    @staticmethod
+    def whole(
+        a: NDArray[Any],
+        b: NDArray[Any],
+        part: int,
+        r: NDArray[np.int64],
+        c: NDArray[np.int64],
+        alpha: float = 1.0,
+        addend: NDArray[np.float64] | None = None,
+    ) -> Block:
+        """Of all rows of a and all columns of b, in which these entries stand for those that are wanted."""
+        left, right = layout(a, part, "left"), layout(b, part, "right")
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
@@ -194,12 +228,10 @@ class Block:
         join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS * (3 if way.corrected else 1))
         return (self.entries * self.k * way.moduli / rates.residue + split + join) / workers
 
-    def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...]) -> tuple[Way | None, bool]:
-        """The way that promises to finish the entries soonest, with what it leaves recomputed one by one; None where
-        all should be. And whether these should be tried in double-double.
-        """
+    def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...], count: float | None = None) -> Choice:
+        """By a sample of the entries, of which there are `count`: all of the block's if that is not given."""
         sample = _Sample.of(self, job)
-        count = self.r.size
+        count = self.r.size if count is None else count
         per_term = count * self.k / job.workers
         # One by one, double-double comes first, and what that leaves is summed exactly.
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
@@ -219,7 +251,7 @@ class Block:
             ) + self.entries * terms * CORRECTION_SECONDS / job.workers
             if seconds < best:
                 best, found = seconds, way
-        return found, pairs < per_term * EXACT_SECONDS
+        return Choice(found, pairs < per_term * EXACT_SECONDS, best)
 
     def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
         """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
@@ -405,7 +437,8 @@ def _escalate_part(
         block = Block.of(a, b, entries, alpha, addend)
         if block.k == 0:
             break
-        way, pairs = block.choose(job, engine, tried)
+        choice = block.choose(job, engine, tried)
+        way, pairs = choice.way, choice.pairs
         if way is None:
             break
         value, failed = block.multiply(way, target.dtype, job, engine)

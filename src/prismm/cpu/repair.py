@@ -174,7 +174,7 @@ def repair(
     plain = job.epilogue is None or job.epilogue.trivial
     # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
     if plain and scales is not None:
-        entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
+        entries = by_magnitude(a, b, target, entries, job, outcome, scales)
     pairs = True
     if not entries.width:
         from prismm.cpu.escalation import escalate
@@ -186,7 +186,7 @@ def repair(
 
 
 @np.errstate(all="ignore")
-def _by_magnitude(
+def by_magnitude(
     a: NDArray[Any],
     b: NDArray[Any],
     target: NDArray[Any],
