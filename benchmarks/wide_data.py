@@ -1,10 +1,11 @@
 """What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
 
 Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--check]; writes
-results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts. All families of `prismm.testing.HOSTILE`, widths φ from 1 to 8,
-exponents uniform in ±20, ±200 and ±500, subnormal operands and results, cancelling pairs, Hilbert, Vandermonde and
-Kahan's matrices times their inverses, banded and sparse ones. --check fails where a family takes more than the law
-allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the median.
+results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts. All families of
+`prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform in ±20, ±200 and ±500, subnormal operands and results,
+cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times their inverses, banded and sparse ones. --check fails
+where a family takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the
+median.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def main() -> None:
                 rows.append({
                     "device": chosen.device, "threads": chosen.threads, "n": n, "call": call, "family": family,
                     "times_normal": times, "ms": 1e3 * statistics.median(took), "least_ms": 1e3 * min(took),
-                    "normal_ms": 1e3 * statistics.median(usual), "predicted_ms": 1e3 * predicted, "repeats": chosen.repeats,
+                    "normal_ms": 1e3 * statistics.median(usual), "predicted_ms": 1e3 * predicted,
+                    "repeats": chosen.repeats,
                     "paths": " ".join(f"{path}:{count}" for path, count in sorted(report.paths.items())), **common,
                 })  # fmt: skip
                 print(
