@@ -272,6 +272,7 @@ def _magnitude_products(
     are zeros.
     """
     from prismm.cpu.kernels.dot import magnitude_bytes
+    from prismm.cpu.kernels.magnitude import pick
 
     operands = []
     sides: tuple[Side, Side] = ("left", "right")
@@ -285,25 +286,23 @@ def _magnitude_products(
     count = 1 if whole else 2
     # Rows at a time, so that both int32 products stay within the bytes of a piece.
     step = max(4, _GATHER_BYTES // (8 * max(n, 1)))
-    order = _row_order(entries.i)
+    # In order of rows, so that the entries of a piece are a range; one piece takes them as they are.
+    order = None if step >= left.shape[1] else np.argsort(entries.i, kind="stable")
     for i0 in range(0, left.shape[1], step):
-        lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
-        where = np.arange(lo, hi) if order is None else order[lo:hi]
+        where, mine = np.arange(entries.i.size), entries
+        if order is not None:
+            lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
+            where = order[lo:hi]
+            mine = entries.keep(where)
         if where.size == 0:
             continue
         part = np.ascontiguousarray(left[:count, i0 : i0 + step])
         products = np.empty((count, part.shape[1], n), np.int32)
         # So short a sum is never reduced.
         engine.multiply(part, right[:count], products, (256,) * count)
-        place = (entries.i[where] - i0) * n + entries.j[where]
-        total = products[0].reshape(-1)[place].astype(np.int64)
-        hits = np.ones(where.size, np.uint8) if whole else (products[1].reshape(-1)[place] != 0).view(np.uint8)
+        total, hits = np.empty(where.size, np.int64), np.empty(where.size, np.uint8)
+        pick(products, mine.i, mine.j, i0, total, hits)
         yield where, total, hits
-
-
-def _row_order(i: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """What sorts rows, without moving equal ones; None where they are sorted."""
-    return None if (i[1:] >= i[:-1]).all() else np.argsort(i, kind="stable")
 
 
 def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:

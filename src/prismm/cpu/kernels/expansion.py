@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from prismm.core.jit import device, fma, power_of_two
+from prismm.core.jit import device, fma, power_of_two, wide_vectors
 
 
 @device
@@ -42,6 +42,7 @@ def expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
     exact where it is not dominated, and of the right sign. Four terms that fall off in this order sink into place in
     two rounds; leading zeros (cancellation) move up.
     """
+    wide_vectors()
     p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
     i0, i1 = quotient[0], quotient[1]
     down = power_of_two(-radix)

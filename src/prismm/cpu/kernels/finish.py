@@ -6,7 +6,17 @@ elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the 
 
 import numpy as np
 
-from prismm.core.jit import bits_of, contiguous_row, device, float_of, fma, power_of_two, trailing_zeros, words
+from prismm.core.jit import (
+    bits_of,
+    contiguous_row,
+    device,
+    float_of,
+    fma,
+    power_of_two,
+    trailing_zeros,
+    wide_vectors,
+    words,
+)
 from prismm.cpu.kernels.expansion import round_expansion, two_sum
 from prismm.cpu.kernels.finish_lanes import expand_strip, test_strip
 
@@ -14,6 +24,7 @@ from prismm.cpu.kernels.finish_lanes import expand_strip, test_strip
 @device
 def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
     """|C' - 2^(s+t)·exact| <= the smaller of the two bounds of `accuracy.residual_bound`, rounding included."""
+    wide_vectors()
     for j in range(bound.size):
         e1 = fma(fa, n1b[j], fb[j] * n1a) + fa * fb[j] * terms
         e2 = fma(da, n2b[j], (n2a + da) * db[j])
@@ -25,6 +36,7 @@ def store_plain(h, m, t, unit, shift, out, hard):
     """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` flags the
     rest.
     """
+    wide_vectors()
     bits = h.view(np.int64)
     target = out.view(np.int64)
     for j in range(h.size):
@@ -43,6 +55,7 @@ def store_odd(h, m, t, unit, shift, out, hard):
 
     `hard` flags values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
     """
+    wide_vectors()
     bits = h.view(np.int64)
     target = out.view(np.int64)
     for j in range(h.size):
@@ -65,6 +78,7 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
     magnitude, and the sign is sure, n is right, and is the bit pattern of the result but for its sign. A G beyond
     2^900 is taken for that: it leaves n = 0.
     """
+    wide_vectors()
     bits = h.view(np.int64)
     target = out.view(np.int64)
     sign = np.int64(-1) << 63
@@ -93,6 +107,7 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
 @device
 def test_rounding(h, m, t, unit_bound, bound, fail):
     """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
+    wide_vectors()
     for j in range(h.size):
         e = bound[j] * unit_bound
         err = fma(e, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
@@ -106,6 +121,7 @@ def test_rounding(h, m, t, unit_bound, bound, fail):
 def test_rounding32(h, m, t, unit_bound, bound, odd, fail):
     """fail where some number within `bound` may round to another float32; the interval is widened by an ulp of float64
     at each end, so that an end which is itself a midpoint of float32 decides nothing. `odd` holds the scaled value."""
+    wide_vectors()
     for j in range(h.size):
         e = bound[j] * unit_bound
         err = fma(e, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))

@@ -7,7 +7,7 @@ the matrix unit, then 10 ns of joining at 15 moduli.
 
 import numpy as np
 
-from prismm.core.jit import kernel
+from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
 from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.join import RADIX, STRIP
@@ -110,6 +110,7 @@ def fused_many_product(
 
     tiles (rows, moduli, columns of a tile) is scratch; the rest, and what is returned, as in `many.join_many`.
     """
+    wide_vectors()
     m, n = row_shift.size, column_shift.size
     limbs = weights.shape[1]
     sums, work, shifts, flags, nothing = many.scratch()

@@ -7,7 +7,7 @@ all moduli, a byte each, are written and read once, in the L3 cache.
 
 import numpy as np
 
-from prismm.core.jit import kernel
+from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
 from prismm.cpu.kernels.finish import finish, scratch
@@ -106,6 +106,7 @@ def fused_amx_many_product(
     row_terms, column_terms, terms, correction, error, precision, out, out32, failed,
 ):  # fmt: skip
     """`fused.fused_many_product` on tiles; scratch as for `fused_amx_product`, digits without its first axis."""
+    wide_vectors()
     m, n = row_shift.size, column_shift.size
     limbs = weights.shape[1]
     sums, work, shifts, flags, nothing = many.scratch()

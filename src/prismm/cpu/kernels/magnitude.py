@@ -8,6 +8,17 @@ import numpy as np
 from prismm.core.jit import kernel
 
 
+@kernel("void(int32[:,:,::1], int64[::1], int64[::1], int64, int64[::1], uint8[::1])")
+def pick(products, i, j, first, total, hit):
+    """total, hit: of the entries (i, j), products (1 or 2, rows, columns) of rows first, first + 1, …: of magnitudes,
+    and whether that of ones is not zero, which without it all are.
+    """
+    for e in range(i.size):
+        r, c = i[e] - first, j[e]
+        total[e] = products[0, r, c]
+        hit[e] = np.uint8(products.shape[0] == 1 or products[products.shape[0] - 1, r, c] != 0)
+
+
 @kernel(
     "void(int64[::1], int64[::1], int64[::1], uint8[::1], float64[::1], float64[:,::1], float64[:,::1], int64[::1], "
     "int64[::1], int64[::1], int64[::1], float64, float64, float64, uint8[::1])"

@@ -30,6 +30,7 @@ from prismm.cpu.kernels.finish import (
 )
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.residuals import UNIT
+from prismm.cpu.kernels.scale import two_factors
 from prismm.cpu.kernels.strip import by_limbs, limb_sums
 
 LIMBS = 9
@@ -111,8 +112,10 @@ def _take_off(sums, limbs, product, quotient, w, work):
 
 @device
 def _sink(sums, limbs, w, work, lead, missing):
-    """Shift leading zero limbs out, until five are left; lead: how many of each entry. The fifth one gets a quarter of
-    its unit for the rest; missing: a bound of how wrong that is, in units of the third limb.
+    """Shift leading zero limbs out, until five are left; lead: how many of each entry. Returns where the five begin.
+
+    The fifth one gets a quarter of its unit for the rest; missing: a bound of how wrong that is, in units of the third
+    limb.
     """
     wide_vectors()
     for j in range(w):
@@ -123,14 +126,24 @@ def _sink(sums, limbs, w, work, lead, missing):
         row = contiguous_row(sums, x, 0, w)
         for j in range(w):
             row[j] = 0.0
+    top = np.int64(0)
     for _ in range(limbs - _WINDOW):
-        first = contiguous_row(sums, 0, 0, w)
+        first = contiguous_row(sums, top, 0, w)
+        count = np.int64(0)
         for j in range(w):
             # A copy, since the shift that it decides on overwrites the first limb.
             zero[j] = first[j]
+            count += np.int64(first[j] == 0.0)
+        if count == 0:
+            break
+        for j in range(w):
             # Each step at most one limb: entries of a strip cancel differently, and lanes take the same steps.
-            lead[j] += np.int64(first[j] == 0.0)
-        for x in range(limbs):
+            lead[j] += np.int64(zero[j] == 0.0)
+        # Where all are zero, as most often if any, nothing has to move.
+        if count == w:
+            top += 1
+            continue
+        for x in range(top, limbs):
             here = contiguous_row(sums, x, 0, w)
             if x + 1 < limbs:
                 following = contiguous_row(sums, x + 1, 0, w)
@@ -139,17 +152,18 @@ def _sink(sums, limbs, w, work, lead, missing):
             else:
                 for j in range(w):
                     here[j] = 0.0 if zero[j] == 0.0 else here[j]
-    if limbs > _WINDOW:
+    if limbs > top + _WINDOW:
         for j in range(w):
             zero[j] = 0.0
-        for x in range(limbs - 1, _WINDOW - 1, -1):
+        for x in range(limbs - 1, top + _WINDOW - 1, -1):
             row = contiguous_row(sums, x, 0, w)
             for j in range(w):
                 zero[j] = row[j] if row[j] != 0.0 else zero[j]
-        last = contiguous_row(sums, _WINDOW - 1, 0, w)
+        last = contiguous_row(sums, top + _WINDOW - 1, 0, w)
         for j in range(w):
             last[j] += 0.25 if zero[j] > 0.0 else (-0.25 if zero[j] < 0.0 else 0.0)
             missing[j] = _DOWN * _DOWN if zero[j] != 0.0 else 0.0
+    return top
 
 
 @device
@@ -209,14 +223,15 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
         if correction[j] == 0.0 and error[j] == 0.0:
             bound[j] = 0.0
             continue
-        power = RADIX * lead[j] - unit - UNIT
-        e, b = np.ldexp(correction[j], power), np.ldexp(error[j], power)
+        # Exact by two factors, but where the product is below 2^-900 and its size counts for nothing.
+        f1, f2 = two_factors(RADIX * lead[j] - unit - UNIT)
+        e, b = correction[j] * f1 * f2, error[j] * f1 * f2
         if correction[j] != 0.0 and abs(e) < 2.0**-900:
             sure = error[j] < 0.5 * abs(correction[j])
             e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
             b = 2.0**-902 if sure else b * (1.0 + 2.0**-50) + 2.0**-899
         elif error[j] > 0.0:
-            # ldexp rounds where the error is that small.
+            # Where the error is that small, factors round.
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
         # Without t three numbers hold all there is, as two-sums lose nothing; otherwise t + e is rounded.
         exact = missing[j] == 0.0 and t[j] == 0.0
@@ -247,10 +262,10 @@ def join_strip(
     bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
     shift, lead = contiguous_row(shifts, 0, 0, w), contiguous_row(shifts, 1, 0, w)
     _take_off(sums, limbs, product, quotient, w, work)
-    _sink(sums, limbs, w, work, lead, value)
+    top = _sink(sums, limbs, w, work, lead, value)
     expand(
-        contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w), contiguous_row(sums, 2, 0, w),
-        contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w), RADIX, nothing, nothing, h, m, t,
+        contiguous_row(sums, top, 0, w), contiguous_row(sums, top + 1, 0, w), contiguous_row(sums, top + 2, 0, w),
+        contiguous_row(sums, top + 3, 0, w), contiguous_row(sums, top + 4, 0, w), RADIX, nothing, nothing, h, m, t,
     )  # fmt: skip
     unit = RADIX * (limbs - 3)
     for j in range(w):
@@ -302,6 +317,7 @@ def join_many(
     correction, error: what `residuals.residual_product` found of what A' and B' leave out, instead of the bound from
     row_terms and column_terms; empty without.
     """
+    wide_vectors()
     n = column_shift.size
     limbs = weights.shape[1]
     sums, work, shifts, flags, nothing = scratch()

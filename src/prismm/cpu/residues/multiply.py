@@ -68,8 +68,11 @@ def multiply(
         i, j = np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine])
         found = entries_at(part, i, j, blocks)
         # Their rows or columns counted as zero here, and have their results from `patch`.
-        found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
-        entries.append(found.keep(~masks[part][found.place]))
+        if rows.nonfinite.any() or columns.nonfinite.any():
+            found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
+        if masks[part].any():
+            found = found.keep(~masks[part][found.place])
+        entries.append(found)
     uncertified = sum(e.i.size for e in entries)
     path = "value" if work.mode == RAW else "certified"
     outcome.count(path, out.size * parts - special - uncertified)
