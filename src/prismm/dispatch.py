@@ -17,8 +17,8 @@ from prismm.core import arrays
 from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
 from prismm.core.request import Request, check_request, finite_scalar, transposed
-from prismm.cpu import execute, forecast
-from prismm.cpu.backend import normalise_call
+from prismm.cpu import execute
+from prismm.cpu.backend import foreseen, normalise_call
 from prismm.cpu.fast_paths import fast_tensors
 from prismm.errors import ArgumentError, OperandError
 
@@ -84,7 +84,7 @@ def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
 
         return cuda_calls.explain(a, b, keywords)
     request, a, b = _checked(keywords, a, b)
-    return forecast.with_repairs(normalise_call(a, b, None, request))
+    return foreseen(normalise_call(a, b, None, request))
 
 
 def _checked(keywords: tuple[Any, ...], a: Any, b: Any, workspace: Any = None) -> tuple[Request, Any, Any]:

@@ -236,3 +236,17 @@ def make_plan(call: Call) -> Plan:
         bound=bound_text(scheme, request.target, problem.result, problem.is_complex), reasons=call.reasons,
         alternatives=alternatives(problem, scheme, seconds, request.threads),
     )  # fmt: skip
+
+
+def foreseen(call: Call) -> Plan:
+    """The plan of a call with what repairs are expected to add, where a sample of the data can tell."""
+    plan, target = call.plan, call.request.target
+    if target is None or call.batch or call.left is not None or call.right is not None:
+        return plan
+    repairs = call.implementation.expected_repairs(
+        call.problem, call.a, call.b, call.dtype, call.engine, call.request.threads
+    )
+    if repairs is None or repairs[0] < 0.05 * plan.predicted_seconds:
+        return plan
+    seconds, reason = repairs
+    return replace(plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason))

@@ -150,7 +150,7 @@ def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str
     """Share of the result's entries whose certificate of native grade fails, by the product of a few
     rows and columns from all over the operands.
     """
-    from prismm.cpu.forecast import failures
+    from prismm.cpu.residues.forecast import failures
 
     dtype = np.dtype(RESULTS[problem.result.precision][problem.is_complex])
     return failures(problem, sample.a, sample.b, moduli, engine, dtype).share

@@ -15,6 +15,7 @@ from prismm.cpu.implementation import Blocks, Freedom
 from prismm.formats import Format
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -83,6 +84,12 @@ class CompositeImplementation:
     def seconds(self, problem: Problem, engine: str, workers: int) -> float:
         """See `Implementation.seconds`."""
         return composite_seconds(self.products_for(problem.terms, problem.result), engine, problem, workers)
+
+    def expected_repairs(
+        self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
+    ) -> tuple[float, str] | None:
+        """See `Implementation.expected_repairs`; not known."""
+        return None
 
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
         """See `Implementation.blocks`."""

@@ -90,6 +90,13 @@ class Implementation(Protocol):
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
         """How one product is cut to stay in the job's memory."""
 
+    def expected_repairs(
+        self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
+    ) -> tuple[float, str] | None:
+        """Seconds that repairs of a product of these data are expected to take, and the reason for the plan; None where
+        nothing is expected, or known. `explain` asks.
+        """
+
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
         """What `prismm.prepare` keeps of a matrix, with `nbytes`; None where nothing is gained by it."""
 

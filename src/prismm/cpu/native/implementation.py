@@ -54,6 +54,12 @@ class Implementation:
         """Of BLAS, and of the pass over the result."""
         return native_seconds(self.scheme, problem, workers)
 
+    def expected_repairs(
+        self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
+    ) -> tuple[float, str] | None:
+        """Few: its bound holds a priori, or one rounding test leaves next to none."""
+        return None
+
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
         """The whole; copies in float64 where that is the precision asked for."""
         m, n, k = problem.m, problem.n, problem.k

@@ -15,7 +15,7 @@ from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
 from prismm.cpu.engines.named import BLAS, engine_named, forced
 from prismm.cpu.implementation import Blocks, Freedom, Pass
 from prismm.cpu.residues import batch as batch_products
-from prismm.cpu.residues import long
+from prismm.cpu.residues import forecast, long
 from prismm.cpu.residues.blocking import prepare_left, prepare_right, tiling
 from prismm.cpu.residues.multiply import multiply
 from prismm.cpu.residues.split import Splitter
@@ -74,6 +74,14 @@ class Implementation:
             return Blocks(problem.m, problem.n, 0)
         cut = tiling(problem.m, problem.n, self._splitter(problem, engine), job.workers, job.workspace_bytes)
         return Blocks(cut.row_panel, cut.column_block, cut.bytes)
+
+    def expected_repairs(
+        self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
+    ) -> tuple[float, str] | None:
+        """By a sample of a product that is large enough for one."""
+        if problem.goal == "fast" or engine == DIRECT.name or problem.multiply_adds < forecast.LEAST_WORK:
+            return None
+        return forecast.expected_repairs(self.scheme.moduli, problem, a, b, dtype, engine, workers)
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
         """The residues of all moduli."""

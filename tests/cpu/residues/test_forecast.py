@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import prismm
-from prismm.cpu.forecast import COLUMNS, ROWS
+from prismm.cpu.residues.forecast import COLUMNS, ROWS
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.judge import usable_engines

@@ -7,7 +7,7 @@ call (`escalation`), by the failed entries of the sample. Zeros that a product i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +15,19 @@ import numpy as np
 from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
 from prismm.core.outcome import Job, Outcome, real_parts
-from prismm.core.plan import Plan, readable_seconds
+from prismm.core.plan import readable_seconds
 from prismm.cpu.costs import PAIR_SECONDS, rates_of
-from prismm.cpu.engines.integer import DirectEngine, choose
+from prismm.cpu.engines.integer import choose
 from prismm.cpu.escalation import BLOCK_SECONDS, FEW_SECONDS, Block
 from prismm.cpu.many_product import takes_bytes
 from prismm.cpu.repair import Entries, by_magnitude
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
-from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.problem import Problem
-    from prismm.cpu.backend import Call
 
 LEAST_WORK = 1 << 24
 """Multiply-adds from which on a sample is taken: of less it would be nearly all."""
@@ -53,24 +51,25 @@ class Failures:
     left: float
 
 
-def with_repairs(call: Call) -> Plan:
-    """The plan of a call, with what repairs are expected to take."""
-    plan, scheme = call.plan, call.scheme
-    target = call.request.target
-    prepared = call.left is not None or call.right is not None
-    if not isinstance(scheme, Residues) or target is None or target.kind == "fast" or prepared or call.batch:
-        return plan
-    if isinstance(choose(call.engine), DirectEngine) or call.problem.multiply_adds < LEAST_WORK:
-        return plan
-    a, b = call.a, call.b
+def expected_repairs(
+    moduli: int, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
+) -> tuple[float, str]:
+    """Seconds that repairs are expected to take, and the reason for a plan.
+
+    Args:
+        moduli: of the product.
+        problem: what is multiplied, to a target.
+        a: (m, k).
+        b: (k, n).
+        dtype: of the result.
+        engine: that multiplies residues; not the direct one.
+        workers: threads.
+    """
     with np.errstate(all="ignore"):
-        failed = failures(call.problem, a, b, scheme.moduli, call.engine, call.dtype)
-        seconds, how = _seconds(call, a, b, failed)
-    if seconds < 0.05 * plan.predicted_seconds:
-        return plan
+        failed = failures(problem, a, b, moduli, engine, dtype)
+        seconds, how = _seconds(problem, a, b, failed, workers)
     reason = f"in a sample of the data {failed.share:.2g} of the entries fail the first test: {how}, in about "
-    reason += readable_seconds(seconds)
-    return replace(plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason))
+    return seconds, reason + readable_seconds(seconds)
 
 
 def failures(
@@ -99,24 +98,22 @@ def failures(
     return Failures(first[0], first[1], count / size, left / size)
 
 
-def _seconds(call: Call, a: NDArray[Any], b: NDArray[Any], failed: Failures) -> tuple[float, str]:
+def _seconds(problem: Problem, a: NDArray[Any], b: NDArray[Any], failed: Failures, workers: int) -> tuple[float, str]:
     """Expected of all repairs, and how they are made."""
-    problem, workers = call.problem, call.request.threads
     parts = 2 if problem.is_complex else 1
     whole = float(a.shape[0]) * b.shape[1] * parts
     entries = failed.left * whole
     one_by_one = entries * problem.terms * PAIR_SECONDS / workers
-    assert call.request.target is not None
     best = choose("cpu")
     engine = best if takes_bytes(best) else None
     seconds = failed.share * whole * LISTED_SECONDS
-    if engine is not None and call.request.target.kind != "correctly-rounded" and failed.share:
+    if engine is not None and problem.goal != "correctly-rounded" and failed.share:
         # Magnitudes come first: a product of bytes, and one of ones.
         seconds += 2 * whole * problem.terms / rates_of(engine.name).residue / workers
     if one_by_one < FEW_SECONDS or failed.i.size == 0:
         how = "recomputed one by one" if failed.left else "certified by their magnitudes"
         return seconds + one_by_one, how
-    job = Job(problem.result, call.request.target, problem.terms, False, workers, 1 << 30)
+    job = Job(problem.result, problem.target, problem.terms, False, workers, 1 << 30)
     block = Block.whole(a, b, 0, failed.i, failed.j)
     if block.k == 0:
         return seconds, "zero"
