@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from prismm.cpu import structure
-from prismm.cpu.escalation import Block, balanced
+from prismm.cpu.balance import balanced
+from prismm.cpu.escalation import Block
 from prismm.cpu.repair import Entries
 from prismm.testing import HOSTILE
 from tests.judge import assert_same_bits

@@ -30,6 +30,7 @@ from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout
 from prismm.cpu import many_product, structure
+from prismm.cpu.balance import balanced
 from prismm.cpu.costs import (
     CORRECTION_SECONDS,
     EXACT_SECONDS,
@@ -52,9 +53,8 @@ FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
 
 SAMPLE = 64
 
-_UNEVEN, _SAVED_BITS = 4, 24
-"""Binades, on average, by which inner indices are moved where that is tried, and bits, of three moduli, that it has to
-save."""
+_SAVED_BITS = 24
+"""Bits, of three moduli, that balanced operands have to save."""
 
 _CORRECTED = (10, 14, 18, 22, 28, 36)
 """Numbers of moduli that are considered with a correction."""
@@ -132,27 +132,6 @@ def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDAr
     return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
 
 
-@np.errstate(all="ignore")
-def balanced(
-    left: NDArray[np.float64], right: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The same product with inner indices of alike largest elements; None where that changes little.
-
-    Inner index h of the left operand is divided by a power of two that the right one is multiplied by, which changes no
-    term: the power that makes the largest elements of both alike. Indices at which a bit would be lost stay as they
-    are. Neither operand may have an inner index of nothing but zeros.
-    """
-    shift = (np.frexp(np.abs(left).max(axis=0))[1] - np.frexp(np.abs(right).max(axis=1))[1]) >> 1
-    shift -= int(np.median(shift))
-    if np.abs(shift).mean() < _UNEVEN:
-        return None
-    down, up = np.ldexp(1.0, -shift), np.ldexp(1.0, shift)[:, None]
-    x, y = left * down, right * up
-    exact = (x * up[:, 0] == left).all(axis=0) & (y * down[:, None] == right).all(axis=1)
-    x[:, ~exact], y[~exact] = left[:, ~exact], right[~exact]
-    return x, y
-
-
 @dataclass(frozen=True)
 class Block:
     """The real product of the rows and columns that hold uncertified entries.
@@ -176,11 +155,15 @@ class Block:
         entries: Entries,
         alpha: float = 1.0,
         addend: NDArray[np.float64] | None = None,
+        memory: float = math.inf,
     ) -> Block:
-        """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements."""
+        """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements.
+
+        memory: bytes beyond which no other operands are made.
+        """
         (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
         a, b = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
-        return Block.whole(a, b, entries.part, r, c, alpha, addend)
+        return Block.whole(a, b, entries.part, r, c, alpha, addend, memory)
 
     @staticmethod
     def whole(
@@ -191,6 +174,7 @@ class Block:
         c: NDArray[np.int64],
         alpha: float = 1.0,
         addend: NDArray[np.float64] | None = None,
+        memory: float = math.inf,
     ) -> Block:
         """Of all rows of a and all columns of b, in which these entries stand for those that are wanted."""
         left, right = layout(a, part, "left"), layout(b, part, "right")
@@ -199,7 +183,9 @@ class Block:
             left, right = left[:, alive], right[alive]
         given = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
         block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
-        if block.k == 0 or (even := balanced(*given)) is None:
+        # Other operands of the same size, and what is scaled back of the right one.
+        fits = given[0].nbytes + 2 * given[1].nbytes <= memory
+        if block.k == 0 or not fits or (even := balanced(*given)) is None:
             return block
         other = Block(r, c, *even, Extents.of(even[0], rows=True), Extents.of(even[1], rows=False), addend)
         return other if other._mean_bits() <= block._mean_bits() - _SAVED_BITS else block
@@ -434,14 +420,18 @@ def _escalate_part(
     pairs = True
     while _worth_a_block(entries, a.shape[1], job.workers):
         start = time.perf_counter()
-        block = Block.of(a, b, entries, alpha, addend)
+        block = Block.of(a, b, entries, alpha, addend, job.workspace_bytes)
         if block.k == 0:
             break
         choice = block.choose(job, engine, tried)
         way, pairs = choice.way, choice.pairs
         if way is None:
             break
-        value, failed = block.multiply(way, target.dtype, job, engine)
+        # What the block's operands take is taken from the memory of its product.
+        pairs_of = ((block.left, a), (block.right, b))
+        copied = sum(x.nbytes for x, given in pairs_of if not np.may_share_memory(x, given))
+        room_left = replace(job, workspace_bytes=max(job.workspace_bytes - copied, 0))
+        value, failed = block.multiply(way, target.dtype, room_left, engine)
         place = block.r * value.shape[1] + block.c
         target[entries.place] = value.reshape(-1)[place]
         still = failed.reshape(-1)[place]

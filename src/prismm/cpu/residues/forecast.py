@@ -114,7 +114,7 @@ def _seconds(problem: Problem, a: NDArray[Any], b: NDArray[Any], failed: Failure
         how = "recomputed one by one" if failed.left else "certified by their magnitudes"
         return seconds + one_by_one, how
     job = Job(problem.result, problem.target, problem.terms, False, workers, 1 << 30)
-    block = Block.whole(a, b, 0, failed.i, failed.j)
+    block = Block.whole(a, b, 0, failed.i, failed.j, memory=job.workspace_bytes)
     if block.k == 0:
         return seconds, "zero"
     chosen = block.choose(job, engine, (), count=entries)
