@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm import dispatch
 from prismm.core.accuracy import parse_target
 from prismm.core.memory import workspace_limit
 from prismm.core.problem import Problem
@@ -215,6 +216,8 @@ def tile_unit(monkeypatch):
     monkeypatch.setattr(integer, "_proof", lambda name: Proof(True, "pretended"))
     monkeypatch.setattr(measured, "rates", lambda engine: found["rates"])
     monkeypatch.setattr(choice, "uncertified_share", lambda *_: found["share"])
+    # Repairs are foreseen by a product on this machine's engines.
+    monkeypatch.setattr(dispatch, "foreseen", lambda call: call.plan)
     integer._best.cache_clear()
     costs.rates_of.cache_clear()
     yield found
