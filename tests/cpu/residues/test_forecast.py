@@ -40,7 +40,7 @@ def test_the_share_of_uncertified_entries_is_that_of_the_product(name, given, dt
 def test_wide_data_are_predicted_to_take_longer_and_by_what(seed):
     given = {"accuracy": "correctly-rounded", "threads": 1}
     normal = prismm.explain(*HOSTILE["normal"](400, 400, 400, seed), **given)
-    a, b = HOSTILE["wide_rows_and_columns"](400, 400, 400, seed)
+    a, b = HOSTILE["graded"](400, 400, 400, seed)
     plan, (_, report) = prismm.explain(a, b, **given), prismm.matmul(a, b, full_output=True, **given)
     assert plan.predicted_seconds > 2 * normal.predicted_seconds
     assert not any("in a sample of the data" in reason for reason in normal.reasons)
