@@ -66,5 +66,7 @@ def test_what_is_not_finite_and_what_has_no_sample_stays_as_it_was(seed):
         assert not any(
             "fail the first test" in reason for reason in prismm.explain(x, y, accuracy="correctly-rounded").reasons
         )
+    one = np.broadcast_to(np.float64(0.1), (1 << 17, 1 << 17))
+    assert not any("in a sample" in reason for reason in prismm.explain(one, one, accuracy="correctly-rounded").reasons)
     right = prismm.prepare(b, accuracy="correctly-rounded")
     assert not any("fail the first test" in reason for reason in prismm.explain(a, right).reasons)

@@ -35,6 +35,9 @@ LEAST_WORK = 1 << 24
 ROWS, COLUMNS = 48, 64
 """Rows and columns of the sample, evenly apart."""
 
+ELEMENTS, LEAST = 1 << 22, 8
+"""Elements that it has at most, so fewer rows and columns of a long inner dimension, but so many of each."""
+
 LISTED_SECONDS = 1.0e-7
 """Seconds that an uncertified entry costs one worker beside what recomputes it: tests, lists, its magnitude."""
 
@@ -76,7 +79,8 @@ def failures(
     problem: Problem, a: NDArray[Any], b: NDArray[Any], moduli: int, engine: str, dtype: np.dtype[Any]
 ) -> Failures:
     """Multiply and test the sample by so many moduli."""
-    i, j = (np.linspace(0, n - 1, min(n, most)).astype(np.int64) for n, most in (
+    share = min(1.0, ELEMENTS / ((ROWS + COLUMNS) * problem.terms))
+    i, j = (np.linspace(0, n - 1, min(n, max(LEAST, int(most * share)))).astype(np.int64) for n, most in (
         (a.shape[0], ROWS), (b.shape[1], COLUMNS)))  # fmt: skip
     out = np.empty((i.size, j.size), dtype)
     tested = accuracy.join_mode(problem.target) == MAGNITUDE
