@@ -1,5 +1,5 @@
-"""The public verbs. Operands that torch has to follow go to its operators (`programs.operators`), others to `dispatch`;
-small NumPy products are taken at once.
+"""The public verbs. Operands that torch has to follow go to its operators (`programs.operators`), all others to
+`dispatch`. Small NumPy products run directly.
 """
 
 from __future__ import annotations

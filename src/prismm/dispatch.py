@@ -76,15 +76,16 @@ def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -
     return execute.prepare(x, side, request)
 
 
-def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
-    """`prismm.explain`."""
+def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) -> Plan:
+    """`prismm.explain`; without `foresee` nothing is multiplied to learn what repairs will take."""
     a, b = arrays.untraced(a), arrays.untraced(b)
     if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
         return cuda_calls.explain(a, b, keywords)
     request, a, b = _checked(keywords, a, b)
-    return foreseen(normalise_call(a, b, None, request))
+    call = normalise_call(a, b, None, request)
+    return foreseen(call) if foresee else call.plan
 
 
 def _checked(keywords: tuple[Any, ...], a: Any, b: Any, workspace: Any = None) -> tuple[Request, Any, Any]:

@@ -1,6 +1,6 @@
-"""Balance of inner indices: powers of two that move from one operand to the other, and change no term of the product.
+"""Balance of inner indices: powers of two move from one operand to the other, which changes no term of the product.
 
-Of graded matrices, whose terms are alike while elements are not, rows and columns then span few binades.
+The rows and columns of graded matrices then span few binades.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _UNEVEN = 4
-"""Binades, on average, by which inner indices are moved where that is tried."""
+"""Operands are balanced if the inner indices would move by so many binades on average."""
 
 _CHECKED_ROWS = 256
 """Rows that are scaled back at a time, to see whether a bit was lost."""
@@ -23,11 +23,11 @@ _CHECKED_ROWS = 256
 def balanced(
     left: NDArray[np.float64], right: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The same product with inner indices of alike largest elements; None where that changes little.
+    """Operands with the same product whose largest elements at an inner index are alike; None if that changes little.
 
-    Inner index h of the left operand is divided by a power of two that the right one is multiplied by, which changes no
-    term: the power that makes the largest elements of both alike. Indices at which a bit would be lost stay as they
-    are. Neither operand may have an inner index of nothing but zeros.
+    Column h of the left operand is divided by a power of two, and row h of the right operand is multiplied by it. An
+    index at which a bit would be lost stays as it is. Every column of `left` and every row of `right` must have a
+    nonzero element.
     """
     # The largest magnitudes without an array of all magnitudes.
     tops = np.maximum(left.max(axis=0), -left.min(axis=0)), np.maximum(right.max(axis=1), -right.min(axis=1))

@@ -140,9 +140,8 @@ def beats_blas(problem: Problem, sample: Sample) -> bool:
     # The sample is itself a product: it is asked only where speed alone does not decide.
     if residues >= MARGIN * native:
         return False
-    # "fast" certifies no entry, so that none is repaired; shapes without data come as one number that is repeated.
-    tested = problem.goal == "native" and not (0 in sample.a.strides or 0 in sample.b.strides)
-    share = uncertified_share(problem, sample, moduli, engine) if tested else 0.0
+    # "fast" certifies no entry, so that none is repaired.
+    share = uncertified_share(problem, sample, moduli, engine) if problem.goal == "native" else 0.0
     entries = problem.m * problem.n * (2 if problem.is_complex else 1) * share
     return residues + entries * problem.terms / rates_of(engine).repair < MARGIN * native
 
@@ -151,10 +150,10 @@ def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str
     """Share of the result's entries whose certificate of native grade fails, by the product of a few
     rows and columns from all over the operands.
     """
-    from prismm.cpu.residues.forecast import failures
+    from prismm.cpu.residues.forecast import tested
 
     dtype = np.dtype(RESULTS[problem.result.precision][problem.is_complex])
-    return failures(problem, sample.a, sample.b, moduli, engine, dtype).share
+    return tested(problem, sample.a, sample.b, moduli, engine, dtype).failed
 
 
 def measured_engine() -> bool:

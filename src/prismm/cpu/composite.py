@@ -88,7 +88,7 @@ class CompositeImplementation:
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """See `Implementation.expected_repairs`; not known."""
+        """See `Implementation.expected_repairs`. There is no prediction."""
         return None
 
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:

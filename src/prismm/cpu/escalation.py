@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from prismm.cpu.repair import Entries
 
 FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
-"""Repairs that take less are not worth a block, nor are those that take less than it does, per element of its operands.
+"""Seconds below which entries are recomputed one by one; and seconds to build a block and to choose a method, per
+element of the block's operands.
 """
 
 SAMPLE = 64
 
 _SAVED_BITS = 24
-"""Bits, of three moduli, that balanced operands have to save."""
+"""Balanced operands are taken if they save as many bits as three moduli hold."""
 
 _CORRECTED = (10, 14, 18, 22, 28, 36)
 """Numbers of moduli that are considered with a correction."""
@@ -73,7 +74,7 @@ class Moduli:
 
     @property
     def text(self) -> str:
-        """It in words."""
+        """The method in words, for plans."""
         return f"{self.moduli} moduli" + (" and a correction in float64" if self.corrected else "")
 
 
@@ -90,7 +91,7 @@ class Expansion:
 
     @property
     def text(self) -> str:
-        """It in words."""
+        """The method in words, for plans."""
         return f"sums in {self.path}"
 
 
@@ -99,8 +100,12 @@ Way = Moduli | Expansion
 
 @dataclass(frozen=True)
 class Choice:
-    """The way that promises to finish entries soonest, with what it leaves recomputed one by one, None where all should
-    be; pairs: whether these should be tried in double-double; seconds: expected of all.
+    """How the entries of a block are recomputed.
+
+    Attributes:
+        way: the method that is expected to finish first; None if all entries are recomputed one by one.
+        pairs: whether entries that are recomputed one by one are tried in double-double first.
+        seconds: predicted time for all entries.
     """
 
     way: Way | None
@@ -136,8 +141,15 @@ def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDAr
 class Block:
     """The real product of the rows and columns that hold uncertified entries.
 
-    Inner indices at which all elements of either operand are zero are left out, and the others `balanced` where that
-    saves bits. r, c: the entries' places in it; addend: what is added to each of them, if anything.
+    An inner index is left out if all elements of either operand are zero there. The others are `balanced` if that saves
+    bits.
+
+    Attributes:
+        r, c: row and column of each entry in this product.
+        left, right: the operands, float64.
+        rows, columns: their extents.
+        addend: a number to add to each entry, or None.
+        stands_for: m, k and n of a product of which this one is a sample; None if it is the product itself.
     """
 
     r: NDArray[np.int64]
@@ -147,6 +159,7 @@ class Block:
     rows: Extents
     columns: Extents
     addend: NDArray[np.float64] | None = None
+    stands_for: tuple[int, int, int] | None = None
 
     @staticmethod
     def of(
@@ -159,31 +172,17 @@ class Block:
     ) -> Block:
         """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements.
 
-        memory: bytes beyond which no other operands are made.
+        memory: balanced operands are not made if they take more bytes.
         """
         (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
-        a, b = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
-        return Block.whole(a, b, entries.part, r, c, alpha, addend, memory)
-
-    @staticmethod
-    def whole(
-        a: NDArray[Any],
-        b: NDArray[Any],
-        part: int,
-        r: NDArray[np.int64],
-        c: NDArray[np.int64],
-        alpha: float = 1.0,
-        addend: NDArray[np.float64] | None = None,
-        memory: float = math.inf,
-    ) -> Block:
-        """Of all rows of a and all columns of b, in which these entries stand for those that are wanted."""
-        left, right = layout(a, part, "left"), layout(b, part, "right")
+        left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
+        right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
         given = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
         block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
-        # Other operands of the same size, and what is scaled back of the right one.
+        # Balancing allocates two operands, and a copy of the right one to check it.
         fits = given[0].nbytes + 2 * given[1].nbytes <= memory
         if block.k == 0 or not fits or (even := balanced(*given)) is None:
             return block
@@ -191,7 +190,7 @@ class Block:
         return other if other._mean_bits() <= block._mean_bits() - _SAVED_BITS else block
 
     def _mean_bits(self) -> float:
-        """Of rows and columns, what makes them exact."""
+        """Bits that make a row exact, and a column, on average."""
         return float(self.rows.bits.mean() + self.columns.bits.mean())
 
     @property
@@ -200,43 +199,50 @@ class Block:
         return int(self.left.shape[1])
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """m, k and n of the product whose seconds are predicted."""
+        return self.stands_for or (self.left.shape[0], self.k, self.right.shape[1])
+
+    @property
     def entries(self) -> float:
         """Of the whole product."""
-        return float(self.left.shape[0] * self.right.shape[1])
+        m, _, n = self.shape
+        return float(m) * n
 
     def seconds(self, way: Way, engine: ByteEngine | None, workers: int) -> float:
         """Expected of a way for the whole product, but for what a correction takes."""
+        m, k, n = self.shape
         if isinstance(way, Expansion):
-            return self.entries * (self.k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
+            return self.entries * (k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
         assert engine is not None
-        rates, size = rates_of(engine.name), float(sum(self.left.shape[:1] + self.right.shape[1:]))
-        split = size * self.k * way.moduli / rates.split
+        rates = rates_of(engine.name)
+        split = float(m + n) * k * way.moduli / rates.split
         join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS * (3 if way.corrected else 1))
-        return (self.entries * self.k * way.moduli / rates.residue + split + join) / workers
+        return (self.entries * k * way.moduli / rates.residue + split + join) / workers
 
     def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...], count: float | None = None) -> Choice:
         """By a sample of the entries, of which there are `count`: all of the block's if that is not given."""
         sample = _Sample.of(self, job)
         count = self.r.size if count is None else count
-        per_term = count * self.k / job.workers
+        per_term = count * self.shape[1] / job.workers
         # One by one, double-double comes first, and what that leaves is summed exactly.
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
         best, found = min(pairs, per_term * EXACT_SECONDS), None
-        ways: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
-        # What moduli leave over is mostly in rows or columns that are too wide, which sums in more parts may take.
-        later = [self.seconds(way, engine, job.workers) for way in ways]
-        rest = min([best, *(x + (1.0 - sample.share(way)[0]) * best for x, way in zip(later, ways, strict=True))])
-        for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
-            seconds = self.seconds(way, engine, job.workers)
-            # Too dear even if nothing were left over: the sample need not be asked.
-            if way in tried or seconds >= best:
-                continue
-            share, terms = sample.share(way)
-            seconds += (1.0 - share) * (
-                rest if isinstance(way, Moduli) else best
-            ) + self.entries * terms * CORRECTION_SECONDS / job.workers
-            if seconds < best:
-                best, found = seconds, way
+        rest = best
+        expansions: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
+        systems = self._systems(tried) if engine is not None else []
+        for ways in (expansions, systems):
+            for way in ways:
+                seconds = self.seconds(way, engine, job.workers)
+                # Too dear even if nothing were left over: the sample need not be asked.
+                if way in tried or seconds >= best:
+                    continue
+                share, terms = sample.share(way)
+                seconds += (1.0 - share) * rest + self.entries * terms * CORRECTION_SECONDS / job.workers
+                if seconds < best:
+                    best, found = seconds, way
+            # Moduli fail mostly in whole rows and columns that are too wide. Expansions may recompute these later.
+            rest = best
         return Choice(found, pairs < per_term * EXACT_SECONDS, best)
 
     def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
@@ -397,7 +403,7 @@ def escalate(
     are powers of two are recomputed, unless these lose bits of A or C.
     """
     summed = _summed(a, out, entries, job)
-    if summed is None or not _worth_a_block(entries, a.shape[1], job.workers):
+    if summed is None or _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
         return entries, True
     alpha, addend = summed
     left = [
@@ -427,7 +433,7 @@ def _escalate_part(
         way, pairs = choice.way, choice.pairs
         if way is None:
             break
-        # What the block's operands take is taken from the memory of its product.
+        # The block's own operands count as workspace.
         pairs_of = ((block.left, a), (block.right, b))
         copied = sum(x.nbytes for x, given in pairs_of if not np.may_share_memory(x, given))
         room_left = replace(job, workspace_bytes=max(job.workspace_bytes - copied, 0))
@@ -444,9 +450,14 @@ def _escalate_part(
     return entries, pairs
 
 
+def _one_by_one(entries: Entries, k: int, workers: int) -> float:
+    """Seconds for all entries in double-double, one after the other."""
+    return entries.i.size * k * PAIR_SECONDS / workers
+
+
 def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
-    """Whether to recompute entries one by one takes longer than to find out what else would do."""
-    seconds = entries.i.size * k * PAIR_SECONDS / workers
+    """Whether to recompute entries one by one takes longer than to build a block and choose a method."""
+    seconds = _one_by_one(entries, k, workers)
     if seconds < FEW_SECONDS:
         return False
     used = np.count_nonzero(np.bincount(entries.i)) + np.count_nonzero(np.bincount(entries.j))

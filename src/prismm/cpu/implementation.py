@@ -93,8 +93,9 @@ class Implementation(Protocol):
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """Seconds that repairs of a product of these data are expected to take, and the reason for the plan; None where
-        nothing is expected, or known. `explain` asks.
+        """Predicted seconds of repairs for these data, and a reason for the plan; None without a prediction.
+
+        Only `explain` calls this.
         """
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:

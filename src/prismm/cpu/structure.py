@@ -1,8 +1,8 @@
-"""Parts of a product that have less to do for zeros: an inner index that is zero in all of a part's rows or columns is
-left out there, and so is a part without a wanted entry.
+"""Parts of a product in which zeros save work.
 
-Halves of rows and of columns, again and again, as long as the parts take less work than the whole. Of two triangular
-matrices the parts have three eighths of the products after two cuts.
+A part needs no inner index that is zero in all of its rows or in all of its columns. A part without a wanted entry is
+not computed. Rows and columns are halved as long as the parts take less work than the whole. After two cuts a product
+of triangular matrices takes three eighths of the work.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BANDS, LEAST_ROWS = 8, 64
-"""Bands of rows and of columns that are told apart, and how many rows or columns one has at least."""
+"""The number of bands of rows, and of columns, and the fewest rows or columns of a band."""
 
 GAIN = 0.7
-"""The share of the work of a whole, below which its parts take its place."""
+"""Parts replace the whole if they take at most this share of its work."""
 
 
 def parts(
     a: NDArray[Any], b: NDArray[Any], i: NDArray[np.int64], j: NDArray[np.int64]
 ) -> list[NDArray[np.int64] | slice]:
-    """Which of the entries (i, j) of a @ b to compute together: indices into i, or one slice of all."""
+    """Groups of the entries (i, j) of a @ b that are computed together: indices into i, or one slice of all."""
     m, n = a.shape[0], b.shape[1]
     everything: list[NDArray[np.int64] | slice] = [slice(None)]
     bands = min(BANDS, m // LEAST_ROWS, n // LEAST_ROWS)
     bands = 1 << max(bands, 1).bit_length() - 1
-    # Where nearly all are wanted, zeros have no pattern that would spare a part.
+    # If nearly all entries are wanted, zeros have no pattern that saves a part.
     if bands < 2 or i.size > 0.75 * m * n:
         return everything
     band = (i * bands // m) * bands + j * bands // n
@@ -42,7 +42,7 @@ def parts(
     right = np.stack([(b[:, x:y] != 0).any(axis=1) for x, y in pairwise(columns)])
 
     def best(r: int, c: int, size: int) -> tuple[float, list[tuple[int, int, int]]]:
-        """Products in the part of so many bands from these on, and the parts that it is cut into."""
+        """Multiply-adds of the part of `size` bands from r and c on, and the parts into which it is cut."""
         if not wanted[r : r + size, c : c + size].any():
             return 0.0, []
         alive = left[r : r + size].any(axis=0) & right[c : c + size].any(axis=0)

@@ -266,7 +266,7 @@ def multiply_and_describe(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Met
 def describe(gemm: Gemm, recipe: Recipe) -> Method:
     """How a product will be made whose recipe does not look at the data."""
     a, b = _operands(gemm)
-    return method_of(dispatch.explain(a, b, recipe.asked()), not gemm.plain, gemm.a.is_cuda)
+    return method_of(dispatch.explain(a, b, recipe.asked()[:6], foresee=False), not gemm.plain, gemm.a.is_cuda)
 
 
 def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
@@ -282,7 +282,7 @@ def _result(gemm: Gemm, recipe: Recipe, *, with_report: bool = False) -> tuple[t
     """The product, and the report if it was asked for."""
     a, b = _operands(gemm)
     c = gemm.c.detach() if gemm.c is not None else None
-    keywords = *recipe.asked(), None
+    keywords = recipe.asked()
     if gemm.plain or gemm.a.is_cuda:
         found = dispatch.matmul(a, b, keywords, full_output=with_report)
         value, report = found if with_report else (found, None)

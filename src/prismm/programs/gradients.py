@@ -136,7 +136,7 @@ def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], rec
     """G^T·X over all rows."""
     g, x = (torch.cat(parts) for parts in zip(*rows, strict=True))
     with torch.no_grad(), _disable_current_modes(), outside_autocast():  # these products are not the program's
-        gradient: torch.Tensor = dispatch.matmul(g.T, x, (*recipe.asked(), None))
+        gradient: torch.Tensor = dispatch.matmul(g.T, x, recipe.asked())
         gradient = gradient.to(parameter.dtype).reshape(parameter.shape)
         # Under autocast gradients come narrower than inputs.
         magnitude = (g.abs().T.to(gradient.dtype) @ x.abs().to(gradient.dtype)).reshape(parameter.shape)

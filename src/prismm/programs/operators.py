@@ -106,7 +106,6 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     given = "out=" if out is not None else "full_output=" if full_output else ""
     given = "workspace=" if workspace is not None else given
     kind_a, kind_b = (x.dtype if isinstance(x, Tensor) else type(x).__name__ for x in (a, b))
-    aside: Any = None
     if torch.compiler.is_dynamo_compiling():
         error = "" if keywords[1] is None or _READS_DATACLASSES else _OPAQUE
         error = _UNSEEN if _unseen_level() else error
@@ -115,20 +114,17 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
         if not error:
             found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
             return found
-        aside = uncompiled("matmul", error)
-    else:
-        why_a, why_b = (arrays.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
-        if not why_a and not why_b:
-            with torch._C._DisableFuncTorch():
-                plain: Tensor = dispatch.matmul(a, b, (*keywords, workspace), out, full_output)
-            return plain
-    if aside is not None:
         accuracy, scheme, reproducible, out_dtype, engine, threads = keywords
-        result: Tensor = aside(
+        result: Tensor = uncompiled("matmul", error)(
             a, b, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out=out, out_dtype=out_dtype,
             engine=engine, threads=threads, workspace=workspace, full_output=full_output,
         )  # fmt: skip
         return result
+    why_a, why_b = (arrays.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
+    if not why_a and not why_b:
+        with torch._C._DisableFuncTorch():
+            plain: Tensor = dispatch.matmul(a, b, (*keywords, workspace), out, full_output)
+        return plain
     text, dtype = _asked(kind_a, kind_b, why_a, why_b, given, *keywords)
     for name, x in (("a", a), ("b", b)):
         arrays.check_dense(x, name)
@@ -319,7 +315,7 @@ def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
 @functools.lru_cache(maxsize=1024)
 def _keywords(recipe: str, dtype: torch.dtype | None) -> tuple[Any, ...]:
-    return *Recipe.parse(recipe).asked(dtype), None
+    return Recipe.parse(recipe).asked(dtype)
 
 
 @functools.lru_cache(maxsize=1024)

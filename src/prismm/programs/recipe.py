@@ -82,8 +82,8 @@ class Recipe:
         }
 
     def asked(self, out_dtype: Any = None) -> tuple[Any, ...]:
-        """The keywords of a product as `dispatch` takes them, but for the workspace."""
-        return self.accuracy, _scheme(self.scheme), self.reproducible, out_dtype, self.engine, self.threads
+        """The keywords of a product as `dispatch` takes them, without a workspace."""
+        return self.accuracy, _scheme(self.scheme), self.reproducible, out_dtype, self.engine, self.threads, None
 
     @property
     def reads_data(self) -> bool:

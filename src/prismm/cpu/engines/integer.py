@@ -213,9 +213,9 @@ class AmxEngine(PackedEngine):
         return kernels.fused_amx_product, kernels.fused_amx_complex_product, kernels.fused_amx_many_product
 
     def digits(self, left: NDArray[np.int8], right: NDArray[np.int8], modulus: int) -> NDArray[np.int8]:
-        """left (m, k) @ right (k, n) modulo a number, by the kernel that `fused` joins from: what is proved.
+        """left (m, k) @ right (k, n) modulo `modulus`, by the kernel behind `fused`. The engine's proof checks it.
 
-        `multiply` gives sums, as the kernel of `PackedEngine` reads the same packed residues.
+        `multiply` returns int32 sums instead, by the kernel of `PackedEngine`, which reads the same packed residues.
         """
         import numpy as np
 
@@ -350,7 +350,7 @@ def proof_of(engine: CpuEngine) -> Proof:
                 return Proof(False, f"the product failed: {error}")
             exact = np.array_equal(out[0].astype(np.int64), expected)
             if isinstance(engine, AmxEngine):
-                # The unit's own kernel leaves digits, which are sums modulo the modulus.
+                # The kernel for tiles returns digits, which are the sums modulo 256.
                 exact &= not ((engine.digits(left[0], right[0], 256) - expected) % 256).any()
             if not exact:
                 return Proof(False, f"inexact on extreme {engine.dtype} operands of shape ({m}, {k}) x ({k}, {n})")

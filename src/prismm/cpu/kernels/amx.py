@@ -220,7 +220,8 @@ def _micro(tall: int) -> Any:
             _tile(b, "tileloadd64", [register], sums[register], number(4 * PANEL))
         b.branch(blocks["begin"])
         b.position_at_end(blocks["begin"])
-        # One loop does steps and rows to reduce while there are both. What is left of either has a loop of its own.
+        # The first loop multiplies steps and reduces rows of the earlier tile. When one of the two is finished, another
+        # loop completes the other.
         pairs = b.udiv(before_rows, number(_BESIDE))
         few = b.select(b.icmp_signed("<", steps, pairs), steps, pairs)
         none = b.icmp_signed("==", before_rows, number(0))

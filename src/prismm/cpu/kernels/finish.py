@@ -143,7 +143,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
-    # The last level counts most elements: where those leave no product that must be large, none do.
+    # The last level counts the most elements. If these counts prove no common index, no other level does.
     if row_counts[i, levels - 1] + column_counts[j, others - 1] <= k:
         return False
     least = needed * power_of_two(unit + 2 - power)
@@ -169,7 +169,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
 
 @device
 def _error(m, t, bound):
-    """What h + m may be wrong by as a float64 sum of a number within `bound` of h + m + t."""
+    """A bound of |x - (h + m)| for all x within `bound` of h + m + t, rounding included."""
     return bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
 
 
@@ -212,7 +212,7 @@ def undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
-    # A normal float64 is what the sum of two rounds to, whatever its exponent.
+    # If the result is a normal float64, its exponent has no influence on the rounding.
     field = ((bits_of(h) >> 52) & 0x7FF) + exponent
     if precision == 53 and 64 < field < 2000:
         err = _error(m, t, bound)

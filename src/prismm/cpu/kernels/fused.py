@@ -108,7 +108,8 @@ def fused_many_product(
 ):  # fmt: skip
     """A real product of residues left (moduli, m, pitch) and right (moduli, panels, depth/4, 32) of up to 49 moduli.
 
-    tiles (rows, moduli, columns of a tile) is scratch; the rest, and what is returned, as in `many.join_many`.
+    `tiles` (rows, moduli, columns of a tile) is scratch. The other arguments and the result are those of
+    `many.join_many`.
     """
     wide_vectors()
     m, n = row_shift.size, column_shift.size

@@ -105,7 +105,9 @@ def fused_amx_many_product(
     left, right, depth, digits, tiles, tables, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
     row_terms, column_terms, terms, correction, error, precision, out, out32, failed,
 ):  # fmt: skip
-    """`fused.fused_many_product` on tiles; scratch as for `fused_amx_product`, digits without its first axis."""
+    """`fused.fused_many_product` on tiles. Scratch arrays are those of `fused_amx_product`, but `digits` has no first
+    axis.
+    """
     wide_vectors()
     m, n = row_shift.size, column_shift.size
     limbs = weights.shape[1]

@@ -10,8 +10,10 @@ from prismm.core.jit import kernel
 
 @kernel("void(int32[:,:,::1], int64[::1], int64[::1], int64, int64[::1], uint8[::1])")
 def pick(products, i, j, first, total, hit):
-    """total, hit: of the entries (i, j), products (1 or 2, rows, columns) of rows first, first + 1, …: of magnitudes,
-    and whether that of ones is not zero, which without it all are.
+    """Read the entries (i, j) from products (1 or 2, rows, columns), whose first row is row `first`.
+
+    total: the product of magnitudes. hit: whether the second product, of ones and zeros, is positive; 1 if there is
+    none, as then all elements are nonzero.
     """
     for e in range(i.size):
         r, c = i[e] - first, j[e]

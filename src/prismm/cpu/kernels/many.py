@@ -12,7 +12,6 @@ Per entry and modulus four bytes, or one of digits, and 2 + limbs operations; pe
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -31,41 +30,14 @@ from prismm.cpu.kernels.finish import (
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.residuals import UNIT
 from prismm.cpu.kernels.scale import two_factors
-from prismm.cpu.kernels.strip import by_limbs, limb_sums
+from prismm.cpu.kernels.strip import by_limbs
 
 LIMBS = 9
 _WINDOW = 5
 _UP, _DOWN = 2.0**RADIX, 2.0**-RADIX
 
 
-def _limb_sums(digits: bool) -> Any:
-    """`strip.limb_sums` of one operand for up to nine limbs, in one helper of kernels."""
-    few = by_limbs(0, digits)
-    sums6, sums7, sums8, sums9 = (limb_sums(0, limbs, digits) for limbs in range(6, LIMBS + 1))
-
-    def chosen(address: Any, pitch: Any, across: Any, moduli: Any, w: Any, modulus: Any, reciprocal: Any, weights: Any,
-               sums: Any) -> None:  # fmt: skip
-        limbs = weights.shape[1]
-        if limbs <= 5:
-            few(address, address, address, pitch, across, moduli, w, limbs, modulus, reciprocal, weights, sums)
-            return
-        tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
-        target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
-        given = (address, address, address, pitch, across, moduli, *tables, *target)
-        if limbs == 6:
-            sums6(*given)
-        elif limbs == 7:
-            sums7(*given)
-        elif limbs == 8:
-            sums8(*given)
-        else:
-            sums9(*given)
-
-    chosen.__qualname__ = f"many_limbs_{digits}"  # `jit`: a name of its own
-    return device(chosen)
-
-
-_sums_of_products, _sums_of_digits = _limb_sums(False), _limb_sums(True)
+_sums_of_products, _sums_of_digits = by_limbs(0, False, LIMBS), by_limbs(0, True, LIMBS)
 
 
 @device
@@ -75,7 +47,10 @@ def product_sums(c, i, j, w, modulus, reciprocal, weights, sums):
     Whole sixteens are read and written.
     """
     address = c.ctypes.data + i * c.strides[0] + j * c.strides[2]
-    _sums_of_products(address, c.strides[1], np.int64(0), c.shape[1], w, modulus, reciprocal, weights, sums)
+    _sums_of_products(
+        address, address, address, c.strides[1], np.int64(0), c.shape[1], w, weights.shape[1], modulus, reciprocal,
+        weights, sums,
+    )  # fmt: skip
 
 
 @device
@@ -83,7 +58,10 @@ def digit_sums(d, i, panel, w, modulus, reciprocal, weights, sums):
     """The same of digits d (strips, panels, moduli, rows of a strip, 32), from the first column of `panel` on."""
     height = d.shape[3]
     address = d.ctypes.data + i // height * d.strides[0] + panel * d.strides[1] + i % height * d.strides[3]
-    _sums_of_digits(address, d.strides[2], d.strides[1], d.shape[2], w, modulus, reciprocal, weights, sums)
+    _sums_of_digits(
+        address, address, address, d.strides[2], d.strides[1], d.shape[2], w, weights.shape[1], modulus, reciprocal,
+        weights, sums,
+    )  # fmt: skip
 
 
 @device
@@ -139,7 +117,7 @@ def _sink(sums, limbs, w, work, lead, missing):
         for j in range(w):
             # Each step at most one limb: entries of a strip cancel differently, and lanes take the same steps.
             lead[j] += np.int64(zero[j] == 0.0)
-        # Where all are zero, as most often if any, nothing has to move.
+        # If all first limbs are zero, the next row is the first one. No number has to move.
         if count == w:
             top += 1
             continue
@@ -223,7 +201,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
         if correction[j] == 0.0 and error[j] == 0.0:
             bound[j] = 0.0
             continue
-        # Exact by two factors, but where the product is below 2^-900 and its size counts for nothing.
+        # The products are exact unless they are below 2^-900, where their size is not used.
         f1, f2 = two_factors(RADIX * lead[j] - unit - UNIT)
         e, b = correction[j] * f1 * f2, error[j] * f1 * f2
         if correction[j] != 0.0 and abs(e) < 2.0**-900:
@@ -231,7 +209,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
             e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
             b = 2.0**-902 if sure else b * (1.0 + 2.0**-50) + 2.0**-899
         elif error[j] > 0.0:
-            # Where the error is that small, factors round.
+            # A product that is so small may be rounded.
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
         # Without t three numbers hold all there is, as two-sums lose nothing; otherwise t + e is rounded.
         exact = missing[j] == 0.0 and t[j] == 0.0

@@ -119,31 +119,37 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
 
 
 @functools.cache
-def by_limbs(part: int, digits: bool) -> Any:
-    """The intrinsics of `limb_sums` for up to five limbs in one helper of kernels."""
-    sums2, sums3, sums4, sums5 = (limb_sums(part, limbs, digits) for limbs in (2, 3, 4, 5))
+def by_limbs(part: int, digits: bool, most: int) -> Any:
+    """A helper of kernels that calls the intrinsic of `limb_sums` for the number of limbs, from two to `most`."""
+    sums_of = limb_sums(part, most, digits)
+    fewer = by_limbs(part, digits, most - 1) if most > 2 else None
+
+    def last(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
+             reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
+        tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
+        target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+        sums_of(a0, a1, a2, pitch, across, moduli, *tables, *target)
+
+    last.__qualname__ = f"limbs_{part}_{digits}_{most}"  # `jit`: a name of its own
+    exactly = device(last)
+    if fewer is None:
+        return exactly
 
     def chosen(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
                reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
-        tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
-        target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
-        given = (a0, a1, a2, pitch, across, moduli, *tables, *target)
-        if limbs == 2:
-            sums2(*given)
-        elif limbs == 3:
-            sums3(*given)
-        elif limbs == 4:
-            sums4(*given)
+        given = (a0, a1, a2, pitch, across, moduli, w, limbs, modulus, reciprocal, weights, sums)
+        if limbs == most:
+            exactly(*given)
         else:
-            sums5(*given)
+            fewer(*given)
 
-    chosen.__qualname__ = f"by_limbs_{part}_{digits}"  # `jit`: a name of its own
+    chosen.__qualname__ = f"by_limbs_{part}_{digits}_{most}"
     return device(chosen)
 
 
 def _strip(part: int) -> Any:
     """See `strip_sums`."""
-    sums_of = by_limbs(part, False)
+    sums_of = by_limbs(part, False, 5)
 
     def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip
@@ -159,7 +165,7 @@ def _strip(part: int) -> Any:
 
 def _digit_strip(part: int) -> Any:
     """See `digit_sums`."""
-    sums_of = by_limbs(part, True)
+    sums_of = by_limbs(part, True, 5)
 
     def strip(d0: Any, d1: Any, d2: Any, i: Any, panel: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip

@@ -57,7 +57,7 @@ class Implementation:
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """Few: its bound holds a priori, or one rounding test leaves next to none."""
+        """None: its bound holds a priori, or the rounding test leaves few entries."""
         return None
 
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:

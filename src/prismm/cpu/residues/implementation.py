@@ -78,7 +78,7 @@ class Implementation:
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """By a sample of a product that is large enough for one."""
+        """By a sample, if the product is large enough."""
         if problem.goal == "fast" or engine == DIRECT.name or problem.multiply_adds < forecast.LEAST_WORK:
             return None
         return forecast.expected_repairs(self.scheme.moduli, problem, a, b, dtype, engine, workers)
