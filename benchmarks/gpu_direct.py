@@ -146,8 +146,8 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
 
 
 def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, TileTimes]:
-    """The pace on an H200 that fits a tile's times best, of a grid, and its mean relative error. Rows that are askew
-    have no say.
+    """The pace on an H200 that fits a tile's times best, of a grid, and its mean relative error. Shapes whose
+    elements are copied one by one have no say.
     """
     size, full = shapes[0].size, 1e6 * 2.0 * tile.rows * tile.columns * tile.depth * 132 / 67e12
     least = [1e6 * least_seconds(shape, 4e12) for shape in shapes]
@@ -180,7 +180,7 @@ def fit() -> None:
             times = {
                 Shape(*(int(row[x]) for x in ("m", "n", "k", "batch")), size): 1e3 * float(row["ms"]) for row in own
             }
-            times = {shape: time for shape, time in times.items() if not shape.askew}
+            times = {shape: time for shape, time in times.items() if not shape.single_copies(tile)}
             paces.append(fitted(tile, list(times), list(times.values())))
         (first, double), (second, single) = paces
         print(dataclasses.replace(tile, double=double, single=single), f"errors {first:.3f}, {second:.3f}", flush=True)

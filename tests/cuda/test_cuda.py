@@ -6,8 +6,7 @@ import pytest
 import prismm
 from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import replay as cuda_replay
-from prismm.cuda.replay import _AT_ONCE
+from prismm.cuda import fast_path as layouts
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -106,8 +105,7 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 20)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
-    monkeypatch.setattr(cuda_replay, "_AT_ONCE", {})
-    monkeypatch.setattr(cuda_replay, "_REPEATS", {})
+    monkeypatch.setattr(layouts, "_LAYOUTS", {})
     assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
 
@@ -183,7 +181,7 @@ def test_a_call_can_be_captured_in_a_graph(form, rng):
 
 
 @pytest.mark.parametrize("form", [FORMS[1], FORMS[2], {"scheme": ScaledHalf(), "accuracy": "native"}], ids=str)
-def test_calls_at_the_same_addresses_are_replayed(form, rng):
+def test_calls_of_one_layout_are_a_graph_on_every_stream(form, rng):
     import torch
 
     cuda_calls.forget()
@@ -199,7 +197,8 @@ def test_calls_at_the_same_addresses_are_replayed(form, rng):
             prismm.matmul(a, b, out=out, **form)
             found[turn].copy_(out)
         torch.cuda.current_stream().wait_stream(side)
-    assert sum(queued.program.replayed for call in cuda_calls.known() for queued in call.programs.values()) > 0
+    (call,) = cuda_calls.known()
+    assert [len(queued.program.graphs) for queued in call.programs.values()] == [2]
     expected = [prismm.matmul(x.clone(), b.clone(), **form) for x in inputs]
     for turn in range(12):
         assert torch.equal(found[turn], expected[turn % 2]), turn
@@ -283,8 +282,8 @@ def test_bad_input():
 
 @pytest.mark.parametrize("n", (96, 1312))
 def test_a_call_like_an_earlier_one_notices_what_differs(n):
-    """`cuda.calls.fast_path` takes tensors like those that were multiplied before, unless a flag of theirs is another,
-    or memory overlaps. A long call is begun before its flags are asked for.
+    """`cuda.fast_path` takes tensors like those that were multiplied before, unless a flag of theirs is another, or
+    memory overlaps.
     """
     import torch
 
@@ -295,14 +294,17 @@ def test_a_call_like_an_earlier_one_notices_what_differs(n):
     def same(x, sign=1):
         return np.array_equal(x.detach().cpu().numpy(), sign * expected)
 
+    def known():
+        return layouts.known()
+
     cuda_calls.forget()
     for _ in range(5):
         assert same(prismm.matmul(a, b, reproducible=True))
-    assert len(_AT_ONCE) == 1
+    assert known() == 1
     out = torch.empty_like(a)
     for _ in range(5):
         assert prismm.matmul(a, b, reproducible=True, out=out) is out and same(out)
-    assert len(_AT_ONCE) == 2
+    assert known() == 2
     assert same(prismm.matmul(torch._neg_view(a), b, reproducible=True), -1)
     x = a.clone().requires_grad_()
     assert prismm.matmul(x, b, reproducible=True).grad_fn is not None
@@ -328,7 +330,6 @@ def test_a_call_like_an_earlier_one_notices_what_differs(n):
 
 
 def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch):
-    """Of all calls but those that replay what was recorded without it."""
     import torch
 
     a, b = (torch.randn(512, 512, dtype=torch.float32, device="cuda") for _ in range(2))
@@ -338,29 +339,12 @@ def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
     expected = out.clone()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    out.zero_()
-    assert prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out).equal(expected)
-    for others in ((a.clone(), b), (a, b.clone())):
+    for others in ((a, b), (a.clone(), b), (a, b.clone())):
         with pytest.raises(EngineError, match="TF32"):
             prismm.matmul(*others, scheme=Native(), accuracy="native", out=out)
     assert out.equal(expected)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     prismm.matmul(a.clone(), b, scheme=Native(), accuracy="native")
-
-
-def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch):
-    import torch
-
-    a, b = (torch.randn(1312, 1312, dtype=torch.float32, device="cuda") for _ in range(2))
-    cuda_calls.forget()
-    expected = [prismm.matmul(a, b, reproducible=True) for _ in range(5)]
-    (found,) = _AT_ONCE.values()
-    assert not found.changing
-    cuda_replay._REPEATS.clear()  # not what is known of calls
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0]) and found.changing
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
-    assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0])
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
@@ -418,7 +402,6 @@ def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monk
     for _ in range(5):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
     before = out.zero_().clone()
-    cuda_replay._REPEATS.clear()  # not what is known of calls
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     with pytest.raises(EngineError, match="NVIDIA_TF32_OVERRIDE"):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)

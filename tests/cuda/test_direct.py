@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 import prismm  # noqa: E402
 from prismm.core.bounds import ConventionalBound  # noqa: E402
 from prismm.cuda import calls as cuda_calls  # noqa
+from prismm.cuda import fast_path  # noqa: E402
 from prismm.cuda.device import COUNTS, device_of  # noqa: E402
 from prismm.cuda.native.tiles import (  # noqa: E402
     BY_GROUPS,
@@ -24,7 +25,6 @@ from prismm.cuda.native.tiles import (  # noqa: E402
     tile_for,
     workspace_bytes,
 )
-from prismm.cuda.replay import _AT_ONCE  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.cuda.harness.cases import needs_rates  # noqa: E402
@@ -478,7 +478,7 @@ def test_graphs_streams_and_small_calls_by_default(rng):
     expected = prismm.matmul(x, y)
     for _ in range(4):
         assert prismm.matmul(x, y).equal(expected)
-    assert len(_AT_ONCE) == 1
+    assert fast_path.known() == 1
     graph, out = torch.cuda.CUDAGraph(), torch.empty_like(expected)
     with torch.cuda.graph(graph):
         prismm.matmul(x, y, out=out)

@@ -233,15 +233,14 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
 
     from prismm.cuda import blocks as cuda_blocks
     from prismm.cuda import calls as cuda_calls
-    from prismm.cuda import replay as cuda_replay
+    from prismm.cuda import fast_path as layouts
 
     a, b = (on_gpu(rng.standard_normal(shape).astype(np.float32)) for shape in ((700, 300), (300, 500)))
     whole = prismm.matmul(a, b, scheme=ScaledHalf())
     monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 18)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 20, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
-    monkeypatch.setattr(cuda_replay, "_AT_ONCE", {})
-    monkeypatch.setattr(cuda_replay, "_REPEATS", {})
+    monkeypatch.setattr(layouts, "_LAYOUTS", {})
     assert prismm.explain(a, b, scheme=ScaledHalf()).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
 

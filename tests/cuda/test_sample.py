@@ -82,8 +82,8 @@ def test_strips_that_are_not_certified_as_a_whole_are_seen():
             a[::64] = 0.0  # half of what is looked at, and no part of any least count
             assert cuda_sample.DataSample(a, b, problem)(moduli).strips == left.strips
     # What would be made by residues by its shape alone is left to a conventional product.
-    problem = Problem(8192, 8192, 224, (), FP32, parse_target("native"), False, True)
-    assert chosen(problem, None).scheme == Residues(7)
+    problem = Problem(4096, 4096, 2048, (), FP64, parse_target("native"), False, True)
+    assert chosen(problem, None).scheme == Residues(14)
     assert isinstance(chosen(problem, lambda moduli: Uncertified(0.0, 0.0, 0.5)).scheme, Native)
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prismm.core.plan import Alternative
-from prismm.cuda.choice import MARGIN, SURE, GpuColumn, doubtful, moduli_matching_cublas
-from prismm.cuda.costs.predict import gpu_seconds, predict
+from prismm.cuda.choice import GpuColumn, doubtful, margin, moduli_matching_cublas
+from prismm.cuda.costs.predict import gpu_seconds, predict, prediction_error
 from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, Device, spoiled_by
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.multiword.implementation import of_native_grade
+from prismm.cuda.native.seconds import kernel_error
 from prismm.cuda.native.tiny import tiny_seconds
 from prismm.errors import PrismmError
 from prismm.planning.auto import choose
@@ -50,7 +51,9 @@ def alternatives(
         if (other, unit) == (scheme, engine) and not tiny:
             continue
         seconds = gpu_seconds(other, problem, rates, unit)
-        reason = _why_not(problem, other, unit) or _slower(seconds, taken, (other, unit), (scheme, engine))
+        error = kernel_error(problem, rates) if unit == FP64 else prediction_error(other, rates)
+        least = margin(error, problem, rates) if engine == BLAS else 1.0
+        reason = _why_not(problem, other, unit) or _slower(seconds, taken, least)
         # By another GPU's rates "predicted slower" would be said of a GPU that nobody has measured.
         if known is None and reason is not None and "predicted" in reason:
             reason = f"no rates of {device.name} are known"
@@ -97,13 +100,11 @@ def _why_not(problem: Problem, scheme: Any, engine: str) -> str | None:
     return None
 
 
-def _slower(seconds: float, taken: float, other: tuple[Any, str], chosen: tuple[Any, str]) -> str | None:
-    """Whether its predicted seconds speak against it; both on the GPU."""
+def _slower(seconds: float, taken: float, least: float) -> str | None:
+    """Whether its predicted seconds speak against it; both on the GPU. least: how many times as fast it had to be."""
     if seconds >= taken:
         return "predicted slower"
-    # cuBLAS is left only for what is clearly faster.
-    if chosen[1] == BLAS:
-        margin = SURE if other[1] == FP64 else MARGIN
-        if seconds * margin >= taken:
-            return f"predicted less than {100 * (margin - 1):.0f} % faster"
+    # cuBLAS is left only for what is surely faster.
+    if seconds * least >= taken:
+        return f"predicted less than {100 * (least - 1.0):.0f} % faster, which predictions may be off by"
     return None

@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prismm.core import arrays
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.problem import Problem
@@ -16,6 +18,7 @@ from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_sample
 from prismm.cuda import workspace
+from prismm.cuda.costs.first_use import estimate_rates
 from prismm.cuda.device import BLAS, device_of
 from prismm.cuda.implementation import Implementation, implementation_of
 from prismm.cuda.launch import cublas
@@ -98,19 +101,9 @@ class GpuCall:
         return int(workspace.unread(torch.device("cuda", self.index)).data_ptr())
 
     @functools.cached_property
-    def long(self) -> bool:
-        """Whether the GPU works long enough on it that the host may queue it in two halves meanwhile."""
-        # cuBLAS's product writes the result itself, so little could be queued before there is one.
-        return not self.native and self.problem.m * self.problem.n * self.problem.k * self.problem.count >= _LONG
-
-    @functools.cached_property
     def config(self) -> Any:
         """What launches depend on."""
         return self.implementation.launch_config(self.problem, self.device)
-
-
-_LONG = 1 << 31
-"""Products of elements from which on a call's first launches are queued before its result is allocated."""
 
 
 def memories_of(a: Any, b: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -205,8 +198,6 @@ def normalise_call(
         sum_: gemm's.
         terms_per_element: see `core.problem.Problem`.
     """
-    import torch
-
     addend = sum_.addend if sum_ else None
     for name, x in (("b", b), ("c", addend)):
         if x is not None and x.device != a.device:
@@ -216,7 +207,9 @@ def normalise_call(
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
     device = device_of(a.device.index)
-    batch = tuple(torch.broadcast_shapes(left[:-2], right[:-2]))
+    estimate_rates(device, a.device.index)
+    # Not torch's, which imports sympy: a second of a process's first call.
+    batch = tuple(np.broadcast_shapes(left[:-2], right[:-2]))
     if batch and len(right) == 2:
         # A batch of left operands against one matrix is one tall product.
         left, batch = (math.prod(left[:-1]), left[-1]), ()

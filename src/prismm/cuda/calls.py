@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from prismm.core import accuracy
 from prismm.core.outcome import Outcome
+from prismm.core.plan import Decision
 from prismm.core.report import Piece, Report
 from prismm.cuda import device as cuda_device
+from prismm.cuda import fast_path as layouts
 from prismm.cuda import integers as cuda_integers
-from prismm.cuda import replay as cuda_replay
+from prismm.cuda import workspace
 from prismm.cuda.backend import (
     as_caller,
     check_type_survives,
@@ -31,9 +33,9 @@ from prismm.cuda.backend import (
     with_promoted,
 )
 from prismm.cuda.execute import multiply, multiply_fast
+from prismm.cuda.fast_path import MOST_CALLS, PLAIN_ACCURACY, fast_path, fast_sum
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
-from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, fast_path, remember_call, remember_prepared_call
 from prismm.cuda.report import report_of
 from prismm.cuda.slices import count as slice_count
 from prismm.errors import ArgumentError, EngineError
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from prismm.cuda.backend import GpuCall
 
 
-__all__ = ["explain", "fast_path", "forget", "gemm", "known", "matmul"]
+__all__ = ["explain", "fast_path", "fast_sum", "forget", "gemm", "known", "matmul"]
 
 _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""
@@ -62,12 +64,18 @@ def known() -> list[GpuCall]:
 def forget() -> None:
     """Keep none of them."""
     _CALLS.clear()
-    cuda_replay.forget()
+    layouts.forget()
+    workspace.forget()
+
+
+Given: TypeAlias = "tuple[Any, Any, Any, tuple[str, str]]"
+"""The operands of gemm as the caller passed them, C where it is read, and their transpositions."""
 
 
 def matmul(
-    a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None = None
-) -> Any:
+    a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None = None,
+    given: Given | None = None,
+) -> Any:  # fmt: skip
     """`prismm.matmul` of operands on a GPU, or `prismm.gemm` where there is a sum; arguments, results and errors are
     its own.
 
@@ -80,7 +88,7 @@ def matmul(
     import torch
 
     try:
-        return _matmul(a, b, keywords, out, full_output, sum_)
+        return _matmul(a, b, keywords, out, full_output, sum_, given)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             "the GPU has too little free memory for this product: free some (torch.cuda.empty_cache()), or multiply in "
@@ -88,7 +96,10 @@ def matmul(
         ) from error
 
 
-def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None) -> Any:
+def _matmul(
+    a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None,
+    given: Given | None = None,
+) -> Any:  # fmt: skip
     """`matmul`, but for errors of memory."""
     import torch
 
@@ -126,9 +137,9 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     else:
         result = target_of(out, call, x.device)
     if terms_per_element > 1:
-        given = raw_tensor(a, "a"), raw_tensor(b, "b")
-        if not all(map(cuda_integers.alike_in_size, given)):
-            report = _each_alone(call, *given, keywords, result, full_output, sum_, start)
+        raw = raw_tensor(a, "a"), raw_tensor(b, "b")
+        if not all(map(cuda_integers.alike_in_size, raw)):
+            report = _each_alone(call, *raw, keywords, result, full_output, sum_, start)
             answer = as_caller(result, a) if out is None else out
             return (answer, report) if full_output else answer
     execution = None
@@ -143,10 +154,10 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         or not multiply_fast(call, x, y, result, memories, owned=out is not None)
     ):
         execution = multiply(call, x, y, result, memories, full_output, sum_)
-    elif memories:
-        remember_prepared_call(call, (a, b), (x, y), keywords, out, result, memories)
+        if sum_ and given and not full_output:
+            layouts.remember_sum(call, given[:3], (x, y), sum_, given[3], keywords, out)
     else:
-        remember_call(call, (a, b), (x, y), keywords, out)
+        layouts.remember(call, (a, b), (x, y), keywords, out)
     answer = as_caller(result, a) if out is None else out
     return (answer, report_of(call, execution, (x.ndim > 1, y.ndim > 1), start, sum_)) if full_output else answer
 
@@ -172,8 +183,8 @@ def _each_alone(
     out.copy_(result)  # which may overlap the operands
     total.time("total", time.perf_counter() - start)
     return Report(
-        plan=call.plan, outcome=total, shape=call.shape, pieces=pieces, rows_kept=a.ndim > 1, columns_kept=b.ndim > 1,
-        repeated=math.prod(batch),
+        decision=Decision.of(call.plan), outcome=total, shape=call.shape, pieces=pieces, rows_kept=a.ndim > 1,
+        columns_kept=b.ndim > 1, repeated=math.prod(batch),
     )  # fmt: skip
 
 
@@ -182,6 +193,7 @@ def gemm(
     out: Any, full_output: bool,
 ) -> Any:  # fmt: skip
     """`prismm.gemm` of operands on a GPU."""
+    given = a, b, None if beta == 0 else c, (trans_a, trans_b)
     a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
     # A plain product takes matmul's launches, and so has its bits.
     if alpha == 1 and beta == 0:
@@ -191,7 +203,7 @@ def gemm(
     if beta != 0:
         addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
         keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))
-    return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend))
+    return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend), given)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:

@@ -24,12 +24,18 @@ from typing import Any, NamedTuple
 from prismm.core.backend import Chosen
 from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.problem import Problem
-from prismm.cuda.costs.predict import gpu_seconds, sum_seconds
+from prismm.cuda.costs.predict import gpu_seconds, prediction_error, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
-from prismm.cuda.native.seconds import checked_seconds, cublas_seconds, kernel_seconds, serves_directly
-from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch
+from prismm.cuda.native.seconds import (
+    checked_seconds,
+    cublas_seconds,
+    kernel_error,
+    kernel_seconds,
+    serves_directly,
+)
+from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch, tiny_seconds
 from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
 from prismm.schemes.multiword import Words
@@ -39,12 +45,6 @@ from prismm.schemes.scaled_half import ScaledHalf
 
 Sample = Callable[[int], Uncertified]
 """What so many moduli would leave uncertified of the operands' data (`cuda.sample`)."""
-
-MARGIN = 1.05
-"""How many times as fast as cuBLAS a scheme must be predicted to be to be taken by default."""
-
-SURE = 1.03
-"""How many times as fast as cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 
 _LITTLE = 1 << 20
 """Bytes of operands up to which a launch that is saved is worth more than how fast they are read."""
@@ -95,8 +95,8 @@ class GpuColumn:
     def native_grade(self, problem: Problem, sample: Sample | None, engine: str | None) -> Chosen:
         """The fastest of Native by cuBLAS, Native in one kernel, multiword and residues.
 
-        One kernel is surely faster than cuBLAS where it is predicted to be by more than 3 %; anything else has to be by
-        5 %, or as fast as that kernel, since what takes no longer errs less.
+        What takes cuBLAS's place is predicted faster by more than the predictions' known error, which the table has
+        (`cuda.costs.cublas.Errors`); or is no slower than one kernel that takes it, since it errs less.
         """
         moduli = moduli_matching_cublas(problem.result, problem.terms)
         if not problem.one_type:
@@ -122,19 +122,23 @@ class GpuColumn:
             if seconds < ours:
                 return Chosen(kernel, FP64, (doubtful(spoiled, problem),))
             return Chosen(found[0][1], None, (doubtful(spoiled, problem),))
-        enough = seconds if seconds < cublas else cublas / MARGIN
         seen = ""
-        if sample is not None and best == Residues(moduli) and ours < enough:
+        if sample is not None and best == Residues(moduli) and ours < self._enough(best, problem, cublas, seconds):
             left = sample(moduli)
             if left.entries or left.strips:
                 found[-1] = _moduli_for_spread(moduli, left, problem, self.rates, sample)
                 ours, best = min(found, key=lambda one: one[0])
                 seen = _as_seen(moduli, left)
-        if ours < enough:
+        if ours < self._enough(best, problem, cublas, seconds):
             faster = f"predicted {cublas / ours:.2f} times as fast as cuBLAS on the GPU"
             return Chosen(best, None, (f"of native grade, and {faster}{seen}",))
         reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
         return Chosen(Native(), BLAS, (reason,)) if cublas <= seconds else Chosen(kernel, FP64, (reason,))
+
+    def _enough(self, scheme: Any, problem: Problem, cublas: float, one_kernel: float) -> float:
+        """The seconds below which a scheme is taken; cublas, one_kernel: those of `Contenders`."""
+        assert self.rates is not None
+        return min(one_kernel, cublas / margin(prediction_error(scheme, self.rates), problem, self.rates))
 
     def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
         """The table's choice: other schemes have been weighed. Residues of tiny products need none."""
@@ -146,8 +150,12 @@ class GpuColumn:
         """Whether a batch of tiny products is made in one kernel, where no engine is asked for."""
         if not self.one_kernel or not serves_batch(problem, self.device):
             return False
-        # Of a GPU that is not known float64 may be slow.
-        return of_residues(problem) or (self.rates is not None and is_conventional(problem))
+        if of_residues(problem):
+            return True
+        # Of a GPU that is not known float64 may be slow; of others it may be too slow for float32's products.
+        if self.rates is None or not is_conventional(problem):
+            return False
+        return tiny_seconds(problem, self.rates) <= cublas_seconds(problem, self.rates)
 
     def contenders(self, problem: Problem, moduli: int, rates: Rates) -> Contenders:
         """What may be taken for native grade, with the GPU's seconds."""
@@ -156,7 +164,7 @@ class GpuColumn:
         wasted = problem.strided_vector and problem.operand_bytes > _LITTLE
         if self.one_kernel and not wasted and serves_directly(problem, self.device):
             kernel = kernel_seconds(problem, rates)
-            kernel = kernel if SURE * kernel <= native else math.inf
+            kernel = kernel if margin(kernel_error(problem, rates), problem, rates) * kernel <= native else math.inf
         if problem.summed:
             # Of these two alone: `gpu_seconds` counts the sum of the others.
             more = sum_seconds(problem, rates, joined=False)
@@ -165,6 +173,18 @@ class GpuColumn:
         words = of_native_grade(problem) if min(problem.m, problem.n) > 1 else None
         others = [(gpu_seconds(x, problem, rates), x) for x in (words, Residues(moduli)) if x is not None]
         return Contenders(native, kernel, others)
+
+
+def margin(error: float, problem: Problem, rates: Rates) -> float:
+    """How many times as fast as cuBLAS and its check something must be predicted to be to be taken by default.
+
+    Args:
+        error: by which share its prediction may be too low.
+        problem: what is multiplied. What the check takes is lost for certain with cuBLAS, so that so much of the error
+            is no risk.
+        rates: the GPU's cost table.
+    """
+    return 1.0 + max(0.0, error - checked_seconds(problem, rates) / cublas_seconds(problem, rates))
 
 
 def column(name: str) -> GpuColumn:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.core.environment import variable
+from prismm.cuda.launch.settings import EMULATION
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -82,14 +83,9 @@ def reduced_float32() -> str | None:
     return "NVIDIA_TF32_OVERRIDE=1" if variable(b"NVIDIA_TF32_OVERRIDE") == "1" else None
 
 
-_EMULATION = (
-    b"CUBLAS_EMULATE_DOUBLE_PRECISION", b"CUBLAS_EMULATE_SINGLE_PRECISION", b"CUBLAS_EMULATION_STRATEGY",
-)  # fmt: skip
-
-
 def emulated_by_cublas() -> str | None:
     """Which setting lets cuBLAS emulate FP64 or FP32, or None."""
-    for name in _EMULATION:
+    for name in EMULATION:
         value = variable(name)
         if value not in ("", "0", "default"):
             return f"{name.decode()}={value}"

@@ -20,7 +20,7 @@ from prismm.cuda.launch.program import Program
 from prismm.cuda.launch.stages import StageTimes
 from prismm.cuda.operands import overlap, ranges_overlap, result_of, vectors_of
 from prismm.cuda.views import Result
-from prismm.cuda.workspace import UNREAD_BYTES, borrow, give_back
+from prismm.cuda.workspace import KEPT_BYTES, UNREAD_BYTES, borrow, current_stream, give_back, kept
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def multiply(
         # complex128 holds every real operand exactly, whatever the result's type.
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
     a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
-    addend = addend.reshape(view.shape) if addend is not None else None
+    addend = addend_of(call, addend)
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
     steps = () if addend is None else addend.stride()
     # A program is compiled for what Triton may take for multiples of 16 bytes.
@@ -100,7 +100,7 @@ def multiply(
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     memory = workspace.scratch_of(queued, view.device)
     execution = Execution(a, b, view, queued, memory, memories, StageTimes())
-    stream, captured = stream_of(call)
+    stream = stream_of(call.index)
     bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
         # ADDEND follows LEFT and RIGHT, which so have to be there, prepared or not.
@@ -111,10 +111,17 @@ def multiply(
     if full_output:
         queued.program.run_in_stages(tuple(bases), stream, execution.times.begin)
     else:
-        queued.program.run(tuple(bases), stream, captured)
+        queued.program.run(tuple(bases), stream)
     if whole is not result:
         result.copy_(whole)
     return execution if full_output else None
+
+
+def addend_of(call: GpuCall, addend: torch.Tensor | None) -> torch.Tensor | None:
+    """Gemm's C, in the result's shape, as kernels read it: (batch, m, n); None where there is none."""
+    if addend is None:
+        return None
+    return addend.reshape(math.prod(call.problem.batch), call.problem.m, call.problem.n)
 
 
 def multiply_fast(
@@ -150,22 +157,25 @@ def spoils(call: GpuCall, left: int, right: int, place: int, result: torch.Tenso
     return ranges_overlap(place, size, left, call.spans[0]) or ranges_overlap(place, size, right, call.spans[1])
 
 
-def stream_of(call: GpuCall) -> tuple[int, bool]:
-    """The current stream of a call's device, and whether a graph captures it."""
-    import torch
-
-    return torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+def stream_of(index: int) -> int:
+    """The current stream of a device."""
+    return current_stream()(index)
 
 
 def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], parts: tuple[int, ...] = ()) -> None:
     """Queue a program whose workspace nobody reads afterwards; parts: addresses of prepared parts."""
-    stream, captured = stream_of(call)
+    stream, program = stream_of(call.index), queued.program
     if queued.unread:
-        queued.program.run((*addresses, call.unread, *parts), stream, captured)
+        program.run((*addresses, call.unread, *parts), stream)
         return
-    memory = borrow(queued.program.workspace, stream)
+    # What is one launch may use memory that all calls on a stream share: nothing comes between.
+    if program.workspace <= KEPT_BYTES:
+        memory = kept(call.index, stream)
+        if memory and program.launch_at_once((*addresses, memory, *parts), stream):
+            return
+    memory = borrow(program.workspace, stream)
     try:
-        queued.program.run((*addresses, memory, *parts), stream, captured)
+        program.run((*addresses, memory, *parts), stream)
     finally:
         # torch's allocator reuses memory in the stream's order, so launches need not have run yet.
         give_back(memory)

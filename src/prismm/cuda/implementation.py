@@ -72,6 +72,8 @@ class Implementation(Protocol):
     """Whether a theorem covers entries that nothing else has certified."""
     third_path: str
     """How the entries of the third of a call's counts were certified."""
+    error: str
+    """Which of `cuda.costs.cublas.Errors` its predictions have."""
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
         """The engine that multiplies, where the caller asked for this one, or for none.
@@ -140,6 +142,7 @@ class Composite:
     joins_sums: ClassVar[bool] = False
     a_priori: ClassVar[bool] = False
     third_path: ClassVar[str] = "magnitude"
+    error: ClassVar[str] = "residues"
 
     def __init__(self, scheme: Any) -> None:
         self.scheme = scheme

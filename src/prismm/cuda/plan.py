@@ -12,6 +12,7 @@ from prismm.cuda.alternatives import alternatives
 from prismm.cuda.blocks import Blocks, Cut
 from prismm.cuda.choice import GpuColumn, Sample
 from prismm.cuda.costs import host_speed as host_speed
+from prismm.cuda.costs.first_use import ESTIMATED, is_estimated
 from prismm.cuda.costs.predict import native_seconds, predict
 from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import FP64, Device, default_engine
@@ -128,6 +129,7 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
     """
     scheme, blocks = chosen.scheme, chosen.blocks
     rates = rates_of(device.name) or usual_rates()
+    reasons = (*chosen.reasons, ESTIMATED) if is_estimated(device.name) else chosen.reasons
     host_factor = host_speed.seconds() / rates.host_speed
     if blocks.tiny:
         seconds = rates.call.seconds(tiny_seconds(problem, rates), host_factor)
@@ -141,6 +143,6 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
         products=problem.count * (1 if blocks.tiny else implementation_of(scheme).products(problem)),
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.workspace, predicted_seconds=seconds,
         native_seconds=native_seconds(problem, rates, host_factor),
-        bound=bound_text(scheme, problem.target, problem.result, problem.is_complex), reasons=chosen.reasons,
+        bound=bound_text(scheme, problem.target, problem.result, problem.is_complex), reasons=reasons,
         alternatives=alternatives(problem, scheme, chosen.engine, blocks.tiny, device, host_factor),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from prismm.core import arrays
 from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.first_use import estimate_rates
 from prismm.cuda.device import device_of
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.operands import PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of
@@ -41,6 +42,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     dtype = result_dtype([tensor], request.out_dtype)
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
     device = device_of(tensor.device.index)
+    estimate_rates(device, tensor.device.index)
     rows, columns = tensor.shape
     # Nothing is known of the other operand: as many vectors as this one has stand for it.
     m, k = (rows, columns) if side == "left" else (columns, rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.core.bounds import RoundedBound
 from prismm.core.outcome import Outcome
+from prismm.core.plan import Decision
 from prismm.core.report import Piece, Report
 from prismm.cuda.gemm import sum as cuda_gemm
 
@@ -70,8 +71,8 @@ def report_of(
     total.time("total", time.perf_counter() - start)
     rows_kept, columns_kept = is_matrix
     return Report(
-        plan=call.plan, outcome=total, shape=call.shape, pieces=pieces, rows_kept=rows_kept, columns_kept=columns_kept,
-        repeated=math.prod(call.shape[:-2]),
+        decision=Decision.of(call.plan), outcome=total, shape=call.shape, pieces=pieces, rows_kept=rows_kept,
+        columns_kept=columns_kept, repeated=math.prod(call.shape[:-2]),
     )  # fmt: skip
 
 

@@ -12,21 +12,14 @@ import pytest
 
 import prismm.cuda.costs.table
 from prismm.core import cache_files, strict_json
+from prismm.cuda.costs.cublas import Cublas, Errors
 from prismm.cuda.costs.table import Rates, committed, rates_of, read, user_file
 from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
 H200 = "NVIDIA H200"
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    """No table of this machine's user counts."""
-    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("PRISMM_RATES", raising=False)
-    rates_of.cache_clear()
-    yield
-    rates_of.cache_clear()
+pytestmark = pytest.mark.usefixtures("no_user_table")
 
 
 def test_text_and_back():
@@ -80,37 +73,41 @@ def damaged(**changes):
     return json.dumps({key: value for key, value in content.items() if value != "left out"})
 
 
-@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Rates) if field.name != "tuning"])
+OPTIONAL = ("tuning", "cublas", "errors")
+
+
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Rates) if field.name not in OPTIONAL])
 def test_every_rate_is_required(key):
     with pytest.raises(FileError, match=rf"the table: {key} is None"):
         Rates.from_json(damaged(**{key: "left out"}))
 
 
-def test_tables_with_the_names_of_before_are_read():
-    former = {
-        "check": "look", "host_speed": "pace", "multiword": "words", "multiword_fused": "words_directly",
-        "multiword_split": "split_words", "fp64_kernel": "direct", "sm90": "hopper",
-    }  # fmt: skip
-    content = json.loads(damaged())
-    text = json.dumps({former.get(key, key): value for key, value in content.items() if key != "tuning"})
-    assert (
-        "words_directly" in text
-        and Rates.from_json(text).to_json() == Rates.from_json(damaged(tuning="left out")).to_json()
-    )
-    with pytest.raises(FileError, match="unknown keys look"):
-        Rates.from_json(damaged(look=1e-6))
-
-
 def test_figures_of_a_card_are_usual_where_a_table_lacks_them():
-    assert Rates.from_json(damaged(tuning="left out")).tuning == Tuning()
-    some = Rates.from_json(damaged(tuning={"native_odd": 2, "provenance": "a guess"})).tuning
-    assert some == Tuning(native_odd=2.0, provenance="a guess")
+    for name, usual in (("tuning", Tuning()), ("cublas", Cublas()), ("errors", Errors())):
+        assert getattr(Rates.from_json(damaged(**{name: "left out"})), name) == usual
+    some = Rates.from_json(damaged(tuning={"residue_ends": 2, "provenance": "a guess"})).tuning
+    assert some == Tuning(residue_ends=2, provenance="a guess")
     for wrong, what in (
-        ([], "tuning is"), ({"other": 1.0}, "unknown keys other"), ({"native_odd": -1.0}, "tuning.native_odd is -1.0"),
-        ({"native_tile": 1.5}, "tuning.native_tile is 1.5, not an integer"), ({"provenance": ""}, "not a name"),
+        ([], "tuning is"), ({"other": 1.0}, "unknown keys other"), ({"exact_join": -1.0}, "tuning.exact_join is -1.0"),
+        ({"residue_ends": 1.5}, "tuning.residue_ends is 1.5, not an integer"), ({"provenance": ""}, "not a name"),
     ):  # fmt: skip
         with pytest.raises(FileError, match=what):
             Rates.from_json(damaged(tuning=wrong))
+    assert Rates.from_json(damaged(errors={"kernel": 0.0})).errors == Errors(kernel=0.0)
+
+
+def test_what_a_table_says_of_cublas_is_whole():
+    times = dataclasses.asdict(Cublas().float64)
+    assert Rates.from_json(damaged(cublas={"float32": times})).cublas == Cublas(float32=Cublas().float64)
+    for change, what in (
+        ({"odd": "left out"}, "cublas.float32 is"), ({"odd": -1.0}, "cublas.float32.odd is -1.0"),
+        ({"share": 0.0}, "no share of the rate"), ({x: 0.0 for x in times if x.startswith("tile_")}, "or no tiles"),
+    ):  # fmt: skip
+        wrong = {key: value for key, value in {**times, **change}.items() if value != "left out"}
+        with pytest.raises(FileError, match=what):
+            Rates.from_json(damaged(cublas={"float32": wrong}))
+    with pytest.raises(FileError, match=r"cublas\.float32 is 3\.0"):
+        Rates.from_json(damaged(cublas={"float32": 3.0}))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +116,7 @@ def test_figures_of_a_card_are_usual_where_a_table_lacks_them():
         ("{", "not JSON"),
         ("[]", "not a table of rates"),
         (damaged(format="other"), "not a table of rates"),
-        (damaged(version=2), "version 2, this prismm reads 5"),
+        (damaged(version=2), "version 2, this prismm reads 6"),
         (damaged(int8="left out"), "int8 is None"),
         (damaged(int8=0), "int8 is 0"),
         (damaged(multiword_fused=-1.0), "multiword_fused is -1.0"),
@@ -135,8 +132,8 @@ def test_figures_of_a_card_are_usual_where_a_table_lacks_them():
         (damaged(name=5), "name is 5"),
         (damaged(processors=132.5), "processors is 132.5, not an integer"),
         (damaged(float64=10**400), "not a number above 0"),
-        (damaged(version=True), "version True, this prismm reads 5"),
-        (damaged(version=5.0), "version 5.0, this prismm reads 5"),
+        (damaged(version=True), "version True, this prismm reads 6"),
+        (damaged(version=6.0), "version 6.0, this prismm reads 6"),
         (damaged(speed=1.0), "unknown keys speed"),
         (damaged().replace('"memory":', '"memory": 1.0, "memory":'), "a key is there twice: memory"),
         ("[" * 100_000, "not JSON"),
@@ -160,7 +157,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_every_table_is_named_after_its_gpu():
     folder = Path(prismm.cuda.costs.table.__file__).parent
-    for path in folder.glob("*.json"):
+    for path in folder.glob("nvidia-*.json"):
         place = user_file(read(path).name, make=True)
         assert place is not None and place.name == path.name
 

@@ -65,6 +65,8 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
     answers: dict[str, Any] = {
         "lives_on_gpu": lambda x: isinstance(x, torch.Tensor) or hasattr(x, "parts"),
         "device_of": lambda _: device,
+        "kept": lambda *_: 0,
+        "estimate_rates": lambda *_: None,
         "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -109,6 +111,8 @@ def forget() -> None:
     """Nothing that an earlier call left counts in later ones."""
     cuda_calls.forget()
     cuda_rates.rates_of.cache_clear()
+    workspace.current_stream.cache_clear()
+    workspace._allocator.cache_clear()
 
 
 # --- Programs as text -------------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def _sustained(processors: int, free: int) -> float:
 
     # Once untimed, so that clocks are where power leaves them.
     many()
-    return residue_operations(call.problem, scheme.moduli, processors) * count / seconds_of(many)
+    return residue_operations(call.problem, scheme.moduli, processors, Tuning().residue_ends) * count / seconds_of(many)
 
 
 def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:

@@ -23,7 +23,7 @@ from prismm.cuda.costs.table import LONG, Host, Line, Rates
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.multiword import implementation as multiword
 from prismm.cuda.native import tiles as kernel_tiles
-from prismm.cuda.native.seconds import cublas_seconds, native_share, shape_of, uninterrupted, written_seconds
+from prismm.cuda.native.seconds import bytes_to_check, cublas_seconds, shape_of
 from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
 
@@ -131,7 +131,7 @@ def fit(
         multiword_fused: operations and seconds of products of words that are cut where they are multiplied.
         sm90: see `Rates`.
     """
-    timed = list(timed)
+    timed, tuning = list(timed), Tuning()
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
     residues = [one for one in calls if "residue_product" in one.phases]
     # Power limits the unit in longer products, so these would make the rate of short ones too low.
@@ -156,7 +156,7 @@ def fit(
         [(1.0, math.prod(multiword.split_work(one.scheme, one.problem))) for one in wordy], _phase(wordy, "split_words")
     )
     # A native product takes cuBLAS's time, reading the result once, and the check's launch.
-    check = statistics.median(one.whole - one.native - one.problem.result_bytes / memory for one in cublas)
+    check = statistics.median(one.whole - one.native - bytes_to_check(one.problem) / memory for one in cublas)
     check = max(_LEAST, check)
     ours, theirs, host_speed = _hosts(calls)
     many, took = multiword_fused or (0.0, math.inf)
@@ -164,7 +164,11 @@ def fit(
         name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, check=check, memory=memory,
         call=ours, torch=theirs, host_speed=host_speed, int8=int8, sustained=sustained,
         product=max(products[0], 1e-9),
-        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda problem: problem.m * problem.k),
+        left=_by_moduli(
+            # Times are positive, and a noisy one may be less than what its rows are counted with.
+            residues, lambda one: max(_LEAST, _sum(one, LEFT) - tuning.split_vector * one.problem.m),
+            lambda problem: problem.m * problem.k,
+        ),
         right=_by_moduli(
             residues, lambda one: _sum(one, RIGHT), lambda problem: problem.k * problem.n,
             lambda one: right_launches(one.problem, one.scheme.moduli, processors, sm90=sm90),
@@ -173,12 +177,12 @@ def fit(
         rounded=_by_moduli(rounded, lambda one: one.phases["join_fast"], lambda problem: problem.m * problem.n),
         finish=Line(again[0], again[1], 0.0),
         repair=repair,
+        # Noisy times of launches take at most half away.
         multiword=statistics.median(
-            _operations(one, processors) / (one.phases["words_product"] - check - one.problem.result_bytes / memory)
-            for one in brief
+            _operations(one, processors) / max(x - tuning.multiword_launches / 2, x / 2)
+            for one, x in zip(brief, _phase(brief, "words_product"), strict=True)
         ),
-        # A noisy time of the launch takes at most half away.
-        multiword_fused=many / max(took - products[0], took / 2),
+        multiword_fused=many / max(took - tuning.multiword_launches / 2, took / 2),
         multiword_split=Line(split[0], 0.0, split[1]),
         fp64_kernel=statistics.median(
             one.whole / kernel_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, sm90=sm90)
@@ -201,7 +205,7 @@ def _sum(one: _Call, names: tuple[str, ...]) -> float:
 def _operations(one: _Call, processors: int) -> float:
     """Of a call's products of residues or words, as predictions count them."""
     if "residue_product" in one.phases:
-        return residue_operations(one.problem, one.scheme.moduli, processors)
+        return residue_operations(one.problem, one.scheme.moduli, processors, Tuning().residue_ends)
     return multiword.operations(one.scheme, one.problem, processors, Tuning())
 
 
@@ -228,19 +232,34 @@ def _size(problem: Problem) -> int:
 
 
 def _native_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
-    """Operations a second of the GPU's own products of a type."""
+    """Operations a second of the GPU's own products of a type: by which the calls that fill it are predicted right."""
     of_type = [one for one in calls if one.problem.result.precision == precision]
-    full = [one for one in of_type if native_share(one.problem, rates.processors, rates.tuning) > _FULL]
-    found = []
-    for one in full or of_type:
-        busy = one.native - rates.launch - written_seconds(one.problem, rates)
-        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors, rates.tuning)
-        found.append(2.0 * _size(one.problem) / seconds)
-    return statistics.median(found)
+    full = [one for one in of_type if _is_full(one.problem, rates.processors)]
+    return statistics.median(_rate_of(one, rates) for one in full or of_type)
 
 
-_FULL = 0.75
-"""Share of the GPU that a product's tiles keep busy from which on it counts for the rate of such products."""
+_FULL, _LARGEST_TILE = 4, 128
+"""Waves of tiles from which on a product counts for the rate of such products, and rows and columns of such a tile."""
+
+
+def _is_full(problem: Problem, processors: int) -> bool:
+    tiles = problem.count * -(-problem.m // _LARGEST_TILE) * -(-problem.n // _LARGEST_TILE)
+    return tiles >= _FULL * processors
+
+
+def _rate_of(one: _Call, rates: Rates) -> float:
+    """The rate by which a product is predicted to take as long as it does: predictions fall as the rate grows."""
+    low, high = 1e9, 1e18
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        # Of the two only the one of the result's precision counts.
+        seconds = cublas_seconds(one.problem, dataclasses.replace(rates, float64=middle, float32=middle))
+        low, high = (middle, high) if seconds > one.native else (low, middle)
+    return math.sqrt(low * high)
+
+
+_HALVINGS = 50
+"""Of an interval of rates, on a scale of logarithms: to a part in 2^45."""
 
 
 def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:

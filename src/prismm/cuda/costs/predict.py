@@ -43,6 +43,11 @@ def gpu_seconds(
     return seconds + sum_seconds(problem, rates, joined=implementation.joins_sums) if problem.summed else seconds
 
 
+def prediction_error(scheme: Any, rates: Rates) -> float:
+    """How far the predicted seconds of a scheme that might take cuBLAS's place may be too low, beside cuBLAS's."""
+    return float(getattr(rates.errors, implementation_of(scheme).error))
+
+
 def sum_seconds(problem: Problem, rates: Rates, *, joined: bool) -> float:
     """Seconds that gemm's sum adds to those of a product; joined: whether it is made where digits are joined.
 

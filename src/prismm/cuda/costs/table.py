@@ -4,7 +4,8 @@ What the GPU takes and what the host takes are apart: a slower host changes `cal
 Choices go by the GPU's own seconds, so that they are the same beside any host.
 
 A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
-that ``prismm calibrate`` left in the user's cache folder; the committed one. They are looked for once a process.
+that ``prismm calibrate`` left in the user's cache folder; the committed one; an estimate (`costs.first_use`). They are
+looked for once a process.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from prismm.core import cache_files, strict_json
+from prismm.cuda.costs.cublas import Cublas, CublasTimes, Errors
 from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["Host", "Line", "Rates", "committed", "file_name", "rates_of", "read", "user_file", "usual_rates", "waves"]
+__all__ = [
+    "Host",
+    "Line",
+    "Rates",
+    "calibrated",
+    "committed",
+    "file_name",
+    "rates_of",
+    "read",
+    "user_file",
+    "usual_rates",
+    "waves",
+]
 
-_FORMAT, _VERSION = "prismm rates", 5
+_FORMAT, _VERSION = "prismm rates", 6
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,8 @@ class Rates:
         multiword_split: split of operands, by elements and words of 16 bits.
         fp64_kernel: how many times as long products in one FP64 kernel take as on an H200.
         sm90: whether it has compute capability 9.0, for which there are kernels of its own.
-        tuning: figures that are not measured by a calibration.
+        tuning: figures that are not measured by a calibration; cublas: how the time of cuBLAS's products follows from
+            their shapes; errors: how far predictions are off. A table may lack these.
     """
 
     name: str
@@ -129,6 +144,8 @@ class Rates:
     fp64_kernel: float
     sm90: bool
     tuning: Tuning = field(default_factory=Tuning)
+    cublas: Cublas = field(default_factory=Cublas)
+    errors: Errors = field(default_factory=Errors)
 
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
@@ -165,7 +182,6 @@ class Rates:
                 f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
                 f"calibrate`"
             )
-        content = {_key(content, key): value for key, value in content.items()}
         _refuse_unknown(source, content, cls, {"format", "version"})
         given: dict[str, Any] = {}
         for part in fields(cls):
@@ -178,8 +194,8 @@ class Rates:
                     raise FileError(f"{source}: {part.name} is {value!r}, not {listed}")
                 numbers = {key: _number(source, f"{part.name}.{key}", x, least) for key, x in value.items()}
                 given[part.name] = kind(**numbers)
-            elif part.type == "Tuning":
-                given[part.name] = _tuning(source, {} if value is None else value)
+            elif part.type in _GROUPS:
+                given[part.name] = _group(source, part.name, _GROUPS[str(part.type)], {} if value is None else value)
             else:
                 least = 0.0 if part.name in _MAY_BE_0 else _POSITIVE
                 given[part.name] = _plain(source, part.name, str(part.type), value, least)
@@ -196,24 +212,14 @@ def waves(tiles: int, processors: int) -> float:
 
 
 _POSITIVE = math.ulp(0.0)
-_MAY_BE_0 = {"multiword_fused"}
+_MAY_BE_0 = {"multiword_fused", "kernel_start", "kernel", "scattered", "residues", "multiword"}
+_GROUPS = {"Tuning": Tuning, "Cublas": Cublas, "Errors": Errors}
 
 _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
     kind.__name__: (kind, tuple(part.name for part in fields(kind)), least)
     for kind, least in ((Line, 0.0), (Host, _POSITIVE))
 }
 """Fields of several numbers: their class, its names, and what each is at least."""
-
-_FORMER = {
-    "look": "check", "pace": "host_speed", "words": "multiword", "words_directly": "multiword_fused",
-    "split_words": "multiword_split", "direct": "fp64_kernel", "hopper": "sm90",
-}  # fmt: skip
-"""Names that keys had in tables written before."""
-
-
-def _key(content: dict[str, Any], key: str) -> str:
-    """A key's name today; as it is where the table has both."""
-    return key if _FORMER.get(key) in content else _FORMER.get(key, key)
 
 
 def _refuse_unknown(source: str, content: dict[str, Any], kind: Any, besides: set[str]) -> None:
@@ -222,13 +228,30 @@ def _refuse_unknown(source: str, content: dict[str, Any], kind: Any, besides: se
         raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
 
 
-def _tuning(source: str, value: Any) -> Tuning:
-    """The figures that a table has; those that it lacks, as tables written before do, are the usual ones."""
+def _group(source: str, name: str, kind: Any, value: Any) -> Any:
+    """The figures that a table has; those that it lacks, as tables of other GPUs do, are the usual ones."""
     if not isinstance(value, dict):
-        raise FileError(f"{source}: tuning is {value!r}, not a table of figures")
-    _refuse_unknown(source, value, Tuning, set())
-    kinds = {part.name: str(part.type) for part in fields(Tuning)}
-    return Tuning(**{name: _plain(source, f"tuning.{name}", kinds[name], x) for name, x in value.items()})
+        raise FileError(f"{source}: {name} is {value!r}, not a table of figures")
+    _refuse_unknown(source, value, kind, set())
+    kinds, given = {part.name: str(part.type) for part in fields(kind)}, {}
+    for key, x in value.items():
+        within = f"{name}.{key}"
+        if kinds[key] == "CublasTimes":
+            given[key] = _times(source, within, x)
+        else:
+            given[key] = _plain(source, within, kinds[key], x, 0.0 if key in _MAY_BE_0 else _POSITIVE)
+    return kind(**given)
+
+
+def _times(source: str, name: str, value: Any) -> CublasTimes:
+    """What a table says of one type: all of it."""
+    names = [part.name for part in fields(CublasTimes)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise FileError(f"{source}: {name} is {value!r}, not {', '.join(names)}")
+    times = CublasTimes(**{key: _number(source, f"{name}.{key}", x, 0.0) for key, x in value.items()})
+    if times.share == 0.0 or not times.tiles():
+        raise FileError(f"{source}: {name} has no share of the rate, or no tiles")
+    return times
 
 
 def _plain(source: str, name: str, kind: str, value: Any, least: float = _POSITIVE) -> Any:
@@ -282,7 +305,7 @@ def committed() -> dict[str, Rates]:
     ['NVIDIA H100 80GB HBM3', 'NVIDIA H200']
     """
     folder = Path(__file__).parent
-    tables = [read(path) for path in sorted(folder.glob("*.json"))]
+    tables = [read(path) for path in sorted(folder.glob("nvidia-*.json"))]
     return {table.name: table for table in tables}
 
 
@@ -310,11 +333,18 @@ def user_file(name: str, make: bool = False) -> Path | None:
 
 @functools.cache
 def rates_of(name: str) -> Rates | None:
-    """The table of a GPU of this name, or None where there is none.
+    """The table of a GPU of this name, an estimate where it was not calibrated; None where nothing is known of it.
 
     Raises:
         FileError: for a damaged file. ArgumentError: where ``PRISMM_RATES`` names the table of another GPU.
     """
+    from prismm.cuda.costs.first_use import estimated
+
+    return calibrated(name) or estimated(name)
+
+
+def calibrated(name: str) -> Rates | None:
+    """The table that was measured on a GPU of this name by ``prismm calibrate``; raises like `rates_of`."""
     asked = os.environ.get("PRISMM_RATES")
     if asked:
         table = read(Path(asked))

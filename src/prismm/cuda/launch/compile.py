@@ -6,16 +6,18 @@ import contextlib
 import ctypes
 import functools
 import json
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prismm.core import cache_files
 from prismm.cuda.launch.arguments import FACTORS, RIGHT, WORKSPACE, BufferView, Factor, Tiled
 from prismm.cuda.launch.driver import LaunchConfig, check, driver
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     import torch
@@ -53,8 +55,16 @@ class Ready:
     alive: list[Any]
 
 
-_COMPILERS = 3
-"""Threads that compile: more get in each other's way."""
+_COMPILERS = 8
+"""Threads that compile."""
+
+_FRONT_END = threading.Lock()
+"""Held while Python reads a kernel's source, the first third of a compilation. Python's threads run in turns anyway:
+unless they wait for each other, the kernel that takes longest comes to the compiler proper when all others do.
+"""
+
+_LOADED = 0.5
+"""Seconds after which a kernel is not being loaded from disk, but compiled."""
 
 
 @contextlib.contextmanager
@@ -81,6 +91,39 @@ def side_by_side() -> Iterator[None]:
             with contextlib.suppress(RuntimeError):
                 stack.enter_context(mode(pool))
         yield
+
+
+def read_in_turn(kernel: Any) -> None:
+    """Have a kernel's source read while no other one's is."""
+    from triton.runtime.driver import driver as triton_driver
+
+    kernel.device_caches[triton_driver.active.get_current_device()]  # which sets what is replaced here
+    source = getattr(kernel, "ASTSource", None)
+    if source is not None and not getattr(source, "in_turn", False):
+        kernel.ASTSource = _in_turn(source)
+
+
+@functools.cache
+def _in_turn(source: Any) -> Any:
+    """A class of Triton's sources whose `make_ir` waits for its turn."""
+
+    class InTurn(source):  # type: ignore[misc]
+        in_turn = True
+
+        def make_ir(self, *arguments: Any, **named: Any) -> Any:
+            with _FRONT_END:
+                return super().make_ir(*arguments, **named)
+
+    return InTurn
+
+
+def announce(found: Iterable[tuple[str, Any]]) -> None:
+    """Say which kernels are being compiled. found: their names, with kernels or Triton's promises of some."""
+    names = {kernel.future: name for name, kernel in found if hasattr(kernel, "future")}
+    unfinished = wait(names, timeout=_LOADED).not_done
+    if unfinished:
+        compiled = dict.fromkeys(name for future, name in names.items() if future in unfinished)
+        cache_files.announce(f"compiling kernels for this GPU (once): {', '.join(compiled)}", always=True)
 
 
 def as_tensor(place: BufferView, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:

@@ -23,6 +23,33 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS, in its second version."""
+
+    _fields_ = [
+        ("function", ctypes.c_void_p),
+        *((f"{name}_{axis}", ctypes.c_uint) for name in ("grid", "block") for axis in "xyz"),
+        ("shared", ctypes.c_uint),
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+class MemsetNode(ctypes.Structure):
+    """CUDA_MEMSET_NODE_PARAMS."""
+
+    _fields_ = [
+        ("place", ctypes.c_void_p),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element_size", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    ]
+
+
 @functools.cache
 def driver() -> Any:
     """CUDA's driver. Its calls are short: they keep Python's lock."""
@@ -42,14 +69,29 @@ def driver() -> Any:
     cuda.cuCtxGetDevice.argtypes = [pointer]
     cuda.cuThreadExchangeStreamCaptureMode.argtypes = [pointer]
     cuda.cuStreamIsCapturing.argtypes = [pointer, pointer]
-    cuda.cuStreamBeginCapture_v2.argtypes = [pointer, integer]
+    cuda.cuStreamBeginCaptureToGraph.argtypes = [pointer, pointer, pointer, pointer, ctypes.c_size_t, integer]
     cuda.cuStreamEndCapture.argtypes = [pointer, pointer]
+    cuda.cuCtxGetCurrent.argtypes = [pointer]
+    cuda.cuGraphCreate.argtypes = [pointer, word]
+    cuda.cuGraphAddKernelNode_v2.argtypes = [pointer, pointer, pointer, ctypes.c_size_t, pointer]
+    cuda.cuGraphAddMemsetNode.argtypes = [pointer, pointer, pointer, ctypes.c_size_t, pointer, pointer]
+    cuda.cuGraphGetNodes.argtypes = [pointer, pointer, pointer]
+    cuda.cuGraphNodeGetDependentNodes.argtypes = [pointer, pointer, pointer]
+    cuda.cuGraphNodeGetType.argtypes = [pointer, pointer]
+    cuda.cuGraphKernelNodeGetParams_v2.argtypes = [pointer, pointer]
+    cuda.cuGraphMemsetNodeGetParams.argtypes = [pointer, pointer]
+    cuda.cuFuncGetParamInfo.argtypes = [pointer, ctypes.c_size_t, pointer, pointer]
+    cuda.cuKernelGetParamInfo.argtypes = [pointer, ctypes.c_size_t, pointer, pointer]
     cuda.cuGraphInstantiateWithFlags.argtypes = [pointer, pointer, ctypes.c_ulonglong]
     cuda.cuGraphDestroy.argtypes = [pointer]
-    cuda.cuGraphLaunch.argtypes = [pointer, pointer]
     cuda.cuGraphExecDestroy.argtypes = [pointer]
     cuda.cuGetErrorString.argtypes = [integer, pointer]
     return cuda
+
+
+def address_of(name: str) -> int:
+    """Where a function of the driver is, for compiled code."""
+    return ctypes.cast(getattr(driver(), name), ctypes.c_void_p).value or 0
 
 
 def check(code: int) -> None:

@@ -1,9 +1,9 @@
 """Programs for a GPU: the kernels of a product in order, compiled once, launched at the addresses of each call.
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
-written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. So a launch costs
-what the driver asks for it; Triton's own way through the arguments would cost more than a small product. Calls at
-addresses that were seen several times replay all launches as one CUDA graph (`launch.graphs`).
+written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. From the second
+call on all launches are one CUDA graph, whose nodes take the addresses of each call (`launch.graphs`). So a call costs
+the host about as much as one launch; Triton's own way through the arguments would cost more than a small product.
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
@@ -12,31 +12,33 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import functools
 import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.arguments import ADDEND, OUT, WORKSPACE, BufferView, Factor, Tiled
+from prismm.cuda.launch.arguments import ADDEND, FACTORS, WORKSPACE, BufferView, Factor, Tiled
+from prismm.cuda.launch.captured import ALIGNMENT
 from prismm.cuda.launch.compile import (
     Pointer,
+    announce,
     as_tensor,
     described_to_triton,
     encode_map,
     load,
+    read_in_turn,
     side_by_side,
     triton_files,
 )
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.driver import check, driver
-from prismm.cuda.launch.graphs import Replay, follow, is_capturing, stream_beside
+from prismm.cuda.launch.graphs import Graph, follow, is_capturing, stream_beside
 from prismm.cuda.launch.stages import stage_of
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from typing import Any
 
     import torch
@@ -50,11 +52,8 @@ LONGEST_GRID = 65535
 # Bytes, two lines: more than the 16 that Triton's vector loads and TMA ask of an address.
 _ALIGNED = 256
 
-_TURNS = 3
-"""Calls at the same addresses after which they are replayed."""
-
-_MOST_REPLAYS = 32
-"""Sets of addresses that are remembered."""
+_MOST_GRAPHS = 16
+"""Streams, times alignments of what cuBLAS multiplies, for which a program keeps a graph."""
 
 
 @dataclass
@@ -81,12 +80,6 @@ class _Zero:
     forked: bool = False
 
 
-def _names(launch: Any, base: int) -> bool:
-    """Whether a launch is given an address behind a base."""
-    places = (x.buffer if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
-    return any(isinstance(x, BufferView) and x.base == base for x in places)
-
-
 class _Join:
     """Where launches wait for what was forked before."""
 
@@ -106,7 +99,8 @@ class Program:
     splits: list[int] = field(default_factory=lambda: [0, 0])
     _forked: bool = False
     _bases: tuple[int, ...] = ()
-    _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
+    _called: bool = False
+    _graphs: dict[Hashable, Graph | list[Graph | Gemm] | None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def allocate(self, dtype: torch.dtype, *shape: int) -> BufferView:
@@ -136,26 +130,15 @@ class Program:
         if any(getattr(launch, "forked", False) for launch in self.launches):
             self.launches.append(_Join())
 
-    @property
-    def replayed(self) -> int:
-        """At how many sets of addresses a call is one launch by now."""
-        return sum(isinstance(found, Replay) for found in self._replays.values())
-
     @functools.cached_property
-    def prologue_and_epilogue(self) -> tuple[Program, Program] | None:
-        """What can run before there is a result, and what follows, as programs of their own; None where the result is
-        asked for at once.
-        """
-        first = next((x for x, launch in enumerate(self.launches) if _names(launch, OUT)), 0)
-        # What runs beside something else has to have met it.
-        if not first or any(getattr(launch, "forked", False) for launch in self.launches[first:]):
-            return None
-        # Parameters are filled in for each program, so launches are its own.
-        launches = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
-        prologue, epilogue = (
-            Program(self.alignments, some, self._taken, self._most) for some in (launches[:first], launches[first:])
-        )
-        return prologue, epilogue
+    def _has_product(self) -> bool:
+        """Whether cuBLAS multiplies somewhere."""
+        return any(isinstance(launch, Gemm) for launch in self.launches)
+
+    @property
+    def graphs(self) -> list[Graph | list[Graph | Gemm]]:
+        """What calls queue on each stream: one graph, or some between products for which cuBLAS has to be called."""
+        return [found for found in self._graphs.values() if found is not None]
 
     @property
     def workspace(self) -> int:
@@ -201,16 +184,6 @@ class Program:
         """A product of cuBLAS's, in its turn."""
         self.launches.append(gemm)
 
-    def replay(self, bases: tuple[int, ...], stream: int) -> bool:
-        """`run` where all launches at these addresses are one by now, on a stream that nobody captures; whether they
-        were.
-        """
-        found = self._replays.get(bases)
-        if found is None or isinstance(found, int):
-            return False
-        found.run(stream)
-        return True
-
     def run(self, bases: tuple[int, ...], stream: int, captured: bool | None = None) -> None:
         """Queue everything on a CUDA stream of the current device.
 
@@ -220,23 +193,88 @@ class Program:
         Raises:
             EngineError: where the driver refuses a launch.
         """
-        capturing = is_capturing(stream) if captured is None else captured
-        if not capturing and self.replay(bases, stream):
+        if not captured and self.launch_at_once(bases, stream):
             return
         with self._lock:
-            self._fill(bases)
-            self._queue(bases, stream, capturing)
-            known = self._replays.get(bases, 0)
-            if capturing or isinstance(known, Replay):  # another thread's, meanwhile
+            if captured is None:
+                captured = is_capturing(stream)
+            pieces = None if captured else self._graphs.get(self._key(bases, stream))
+            if isinstance(pieces, list):
+                self._bases = ()
+                for one in pieces:
+                    if isinstance(one, Graph):
+                        one.launch(bases, stream)
+                    else:
+                        one.run(bases, stream)
                 return
-            self._replays[bases] = known + 1
-            if known + 1 == _TURNS:
-                # Where the driver makes no graph of it, calls go on as before.
-                with contextlib.suppress(EngineError):
-                    self._replays[bases] = Replay(lambda capturing_stream: self._queue(bases, capturing_stream, True))
-            if len(self._replays) > _MOST_REPLAYS:
-                once = (x for x, found in self._replays.items() if isinstance(found, int) and x != bases)
-                del self._replays[next(once, next(iter(self._replays)))]
+            self._fill(bases)
+            self._queue(bases, stream, captured)
+            self._called = self._called or not captured
+
+    def launch_at_once(self, bases: tuple[int, ...], stream: int) -> bool:
+        """Queue everything as one graph, from the second call on; False, and nothing is queued, where it is none, or
+        the stream's launches go to a graph of the caller's.
+        """
+        key = self._key(bases, stream)
+        with self._lock:
+            if key not in self._graphs:
+                if not self._called or is_capturing(stream):
+                    return False
+                self._make_graph(key, bases)
+            found = self._graphs[key]
+            # Graphs and single launches share the parameters' memory.
+            self._bases = ()
+            return isinstance(found, Graph) and found.launch(bases, stream)
+
+    def _key(self, bases: tuple[int, ...], stream: int) -> Hashable:
+        """What a graph serves: a stream; where cuBLAS multiplies, which chooses kernels by alignments, those too."""
+        if self._has_product and any(x % ALIGNMENT for x in bases[:FACTORS]):
+            return stream, *(x % ALIGNMENT for x in bases[:FACTORS])
+        return stream
+
+    def _make_graph(self, key: Hashable, bases: tuple[int, ...]) -> None:
+        """Put the launches together, in as few pieces as cuBLAS's products leave; None where the driver makes no graph
+        of them, and calls queue one by one.
+        """
+        if len(self._graphs) >= _MOST_GRAPHS:
+            self._graphs.clear()
+        self._fill(bases)
+        try:
+            pieces = self._pieces(bases)
+            self._graphs[key] = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], Graph) else pieces
+        except (EngineError, AttributeError):  # the latter from a driver that lacks a function
+            self._graphs[key] = None
+
+    def _pieces(self, bases: tuple[int, ...]) -> list[Graph | Gemm]:
+        """The launches as graphs, and products of cuBLAS's that no graph takes."""
+        done = list[Graph | Gemm]()
+        graph, last, beside = Graph(), list[int](), list[int]()
+        for launch in self.launches:
+            if isinstance(launch, _Join):
+                last, beside = last + beside, []
+            elif isinstance(launch, Gemm):
+                found = graph.product(launch.run, bases, last)
+                if found is None:
+                    done += [graph, launch] if graph else [launch]
+                    graph, last, beside = Graph(), [], []
+                else:
+                    last = found
+            else:
+                after = (beside or last) if launch.forked else last
+                if isinstance(launch, _Zero):
+                    node = graph.zero(WORKSPACE, launch.offset, launch.size, bases[WORKSPACE], after)
+                else:
+                    assert launch.ready is not None
+                    node = graph.kernel(launch.ready, after)
+                if launch.forked:
+                    beside = node
+                else:
+                    last = node
+        done += [graph] if graph else []
+        for one in done:
+            if isinstance(one, Graph):
+                one.finish()
+        return done
 
     def run_in_stages(self, bases: tuple[int, ...], stream: int, begin: Callable[[str | None], None]) -> None:
         """`run` launch by launch on one stream, for a report.
@@ -370,6 +408,7 @@ class Program:
             with triton_files():
                 with side_by_side():
                     compiled = [self._compile(launch) for launch in reversed(some)][::-1]
+                    announce((launch.kernel.fn.__name__, x) for launch, x in zip(some, compiled, strict=True))
                 # Of one that was not there before Triton gives a promise.
                 return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, compiled, strict=True)]
 
@@ -389,4 +428,5 @@ class Program:
                 mocks.append(1 << 40)
             else:
                 mocks.append(x)
+        read_in_turn(launch.kernel)
         return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)

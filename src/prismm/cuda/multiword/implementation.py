@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _UP = 1.0 + 2.0**-40
 
+_STEP = 64
+"""Terms of a step: words are padded to whole ones."""
+
 LEAST_TERMS = 256
 """From this inner dimension on, in reals, Auto takes words: below, their errors are larger than cuBLAS's."""
 
@@ -197,7 +200,11 @@ def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
     seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
     product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.multiword)
-    return seconds + product + rates.one_pass_seconds(problem.result_bytes)
+    words, (m, n, k) = word_format(scheme), _real_shape(problem)
+    assert words is not None
+    # Of narrow results words take longer on their way from memory.
+    size = math.prod(problem.batch) * (words.count * words.bytes * (m + n) * k) + problem.result_bytes
+    return seconds + max(product, size / rates.memory)
 
 
 def _fused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
@@ -210,7 +217,7 @@ def _fused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     if not served or not rates.multiword_fused or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
     busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.multiword_fused)
-    return rates.product + busy + rates.check
+    return max(busy, (problem.operand_bytes + problem.result_bytes) / rates.memory)
 
 
 def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> float:
@@ -232,7 +239,9 @@ def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning) -
     count, (m, n, k) = math.prod(problem.batch), _real_shape(problem)
     tiles = -(-m // 128) * -(-n // 128) * count
     # The beginning and end of a tile, and the end of a chunk, take about as long as some more terms.
-    inner = k * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
+    inner = -(-k // _STEP) * _STEP * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
+    # Others leave by TMA, which takes rows that are multiples of 16 bytes.
+    inner += tuning.multiword_scattered if n % 4 else 0
     return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
@@ -254,6 +263,7 @@ class Implementation(Composite):
     """`Words` and `ScaledHalf` on a GPU; see `cuda.implementation.Implementation`."""
 
     third_path = "float64"
+    error = "multiword"
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
         """The engine that multiplies words; see `cuda.implementation.Implementation.check`."""
@@ -309,7 +319,7 @@ class Implementation(Composite):
     ) -> float:
         """Of split and product, or of both in one kernel, and of the check for entries to repair."""
         apart, directly = (x(self.scheme, problem, rates) for x in (_unfused_seconds, _fused_seconds))
-        return min(apart, directly) + rates.check
+        return min(apart, directly) + rates.tuning.multiword_launches
 
     def bound(
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float

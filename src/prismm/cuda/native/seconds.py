@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from prismm.cuda.costs.table import waves
 from prismm.cuda.native import tiles as kernel_tiles
 from prismm.cuda.native.cublas import PROOF_TERMS
 
 if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
-    from prismm.cuda.costs.tuning import Tuning
     from prismm.cuda.device import Device
 
 
@@ -37,9 +35,19 @@ def parts_bytes(problem: Problem, device: Device) -> int:
 
 def kernel_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of that kernel."""
-    return kernel_tiles.seconds_of(
+    seconds = kernel_tiles.seconds_of(
         shape_of(problem), rates.processors, rates.fp64_kernel, rates.memory, sm90=rates.sm90
     )
+    return rates.tuning.kernel_start + seconds
+
+
+def kernel_error(problem: Problem, rates: Rates) -> float:
+    """How far `kernel_seconds` may be too low, as `cuda.costs.cublas.Errors` has it."""
+    shape = shape_of(problem)
+    if kernel_tiles.has_vector_kernel(shape):
+        return rates.errors.kernel
+    tile = kernel_tiles.fastest(shape, rates.processors, sm90=rates.sm90)
+    return rates.errors.scattered if shape.single_copies(tile) else rates.errors.kernel
 
 
 def shape_of(problem: Problem) -> kernel_tiles.Shape:
@@ -49,93 +57,53 @@ def shape_of(problem: Problem) -> kernel_tiles.Shape:
     )
 
 
-class _Tiles(NamedTuple):
-    """Tiles in which cuBLAS multiplies.
-
-    rows, columns: of a tile. rate: share of cuBLAS's rate that they reach where they keep all processors busy. more:
-    seconds that they cost besides.
-    """
-
-    rows: int
-    columns: int
-    rate: float = 1.0
-    more: float = 0.0
-
-    def share(self, m: int, n: int, count: int, processors: int) -> float:
-        """Share of the GPU's rate that they reach in so many products."""
-        return self.rate * waves(-(-m // self.rows) * -(-n // self.columns) * count, processors)
-
-
-def native_tiles(problem: Problem, tuning: Tuning) -> tuple[_Tiles, ...]:
-    """Tiles of which cuBLAS takes the fastest, as its times tell."""
-    fine = _Tiles(64, 64, tuning.native_fine)
-    if problem.result.precision != 53 or problem.is_complex:
-        return _Tiles(128, 128), fine
-    reached = 1.0
-    if min(problem.m, problem.n) <= tuning.native_tile:
-        reached = max(1, problem.k) / (problem.k + tuning.native_ends)
-    found = _Tiles(128, 128), _Tiles(128, 64), fine, _Tiles(32, 64, 1.0, tuning.native_narrow_seconds)
-    return tuple(tiles._replace(rate=reached * tiles.rate) for tiles in found)
-
-
-def native_share(problem: Problem, processors: int, tuning: Tuning) -> float:
-    """Share of a GPU that its own products keep busy."""
-    return max(tiles.share(problem.m, problem.n, problem.count, processors) for tiles in native_tiles(problem, tuning))
-
-
 def cublas_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on cuBLAS's product.
 
-    Its tiles are full; where they are few, the inner dimension is cut so that they fill the GPU, at the price of
-    another pass over the result.
+    Tiles are multiplied in waves; where they are few, the inner dimension is cut so that they fill the GPU, at the
+    price of another pass over the result. cuBLAS is taken to find the fastest tiles and cuts.
     """
-    tuning, count = rates.tuning, problem.count
-    tile = tuning.native_tile
-    # A vector is no tile, so a single row or column is not rounded up to one.
-    m, n = (-(-x // tile) * tile if x > 1 else x for x in (problem.m, problem.n))
-    multiplications = 4 if problem.is_complex else 1
-    full = 2.0 * count * m * n * max(1, problem.k) * multiplications / rates.native(problem.result.precision)
-    matrices = min(problem.m, problem.n, problem.k) > 1
-    # Rows of an odd number of float64 elements do not all begin at multiples of 16 bytes.
-    if problem.result.precision == 53 and not problem.is_complex and matrices and (problem.n % 2 or problem.k % 2):
-        full *= tuning.native_odd
-    once = min(
-        full / tiles.share(problem.m, problem.n, count, rates.processors) + tiles.more
-        for tiles in native_tiles(problem, tuning)
-    )
-    if problem.k >= tuning.native_cut_from:
-        once = min(once, full / _cut_share(problem, tuning) + tuning.native_cut_seconds)
-    less, more = sorted((max(once, problem.operand_bytes / rates.memory), problem.result_bytes / rates.memory))
-    return rates.launch + more + _seen(problem, tuning) * less
+    times = rates.cublas.of(problem)
+    multiplied = max(multiplying_seconds(problem, rates), problem.operand_bytes / rates.memory)
+    written = problem.result_bytes / rates.memory * times.writing(problem.number_bytes, problem.n)
+    less, more = sorted((multiplied, written))
+    return rates.launch + more + times.unhidden * less
 
 
-def _seen(problem: Problem, tuning: Tuning) -> float:
-    """Share of writing the result, or of multiplying, that is not hidden behind the other one."""
-    return tuning.native_seen_float64 if problem.result.precision == 53 else tuning.native_seen_float32
+def multiplying_seconds(problem: Problem, rates: Rates) -> float:
+    """Seconds of cuBLAS's product without its launch and its way to memory."""
+    times, count, m, n, k = rates.cublas.of(problem), problem.count, problem.m, problem.n, max(1, problem.k)
+    rate = rates.native(problem.result.precision) * times.share
+    # Two operations a term, and eight of complex numbers.
+    operations = 8.0 if problem.is_complex else 2.0
+    if min(m, n, k) == 1:
+        # A vector is no tile, and what it multiplies is read once.
+        return operations * count * m * n * k / (_VECTOR_SHARE * rate)
+    factor = times.alignment(problem.number_bytes, n, k)
+    best = math.inf
+    for rows, columns, share in times.tiles():
+        tiles = count * -(-m // rows) * -(-n // columns)
+        term = operations * rows * columns * rates.processors * factor / (rate * share)
+        for parts in _PARTS:
+            if parts > 1 and (tiles >= 2 * rates.processors or k < parts * _LEAST_PART):
+                break
+            length = -(-k // parts)
+            seconds = -(-tiles * parts // rates.processors) * term * (length + times.ends)
+            if parts > 1:
+                seconds += times.cut_seconds + times.cut_passes * parts * problem.result_bytes / rates.memory
+            best = min(best, seconds)
+    return best
 
 
-def _cut_share(problem: Problem, tuning: Tuning) -> float:
-    """Share of its rate that cuBLAS reaches where the inner dimension is cut."""
-    return tuning.native_small if max(problem.m, problem.n) <= tuning.native_tile else tuning.native_fine
+_VECTOR_SHARE = 0.9
+"""Share of its rate that cuBLAS reaches where an operand is a vector, if memory were no limit."""
+
+_PARTS, _LEAST_PART = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), 64
+"""Parts into which the inner dimension is taken to be cut, and terms that each has at least."""
 
 
-def written_seconds(problem: Problem, rates: Rates) -> float:
-    """Seconds that writing the result adds to those of a product that takes longer."""
-    return _seen(problem, rates.tuning) * problem.result_bytes / rates.memory
-
-
-def uninterrupted(problem: Problem, seconds: float, processors: int, tuning: Tuning) -> float:
-    """Seconds that a product would take if all processors were busy all the time: `cublas_seconds` backwards.
-
-    seconds: what it takes besides its launch.
-    """
-    found = [
-        tiles.share(problem.m, problem.n, problem.count, processors) * (seconds - tiles.more)
-        for tiles in native_tiles(problem, tuning)
-    ]
-    cut = _cut_share(problem, tuning) * (seconds - tuning.native_cut_seconds)
-    return max(*found, cut if problem.k >= tuning.native_cut_from else 0.0)
-
+_RECENT = 24 << 20
+"""Bytes of a result that are read from the cache after they have been written, twice as fast as from memory."""
 
 _PROVED = 1 << 21
 """Real numbers of a result from which on its operands may be read in its place."""
@@ -155,4 +123,10 @@ def checked_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of the check of a native product's entries that are not finite, or at operands beside it."""
     if is_proved(problem):
         return rates.check + rates.one_pass_seconds(problem.operand_bytes)
-    return rates.one_pass_seconds(problem.result_bytes)
+    return rates.one_pass_seconds(bytes_to_check(problem))
+
+
+def bytes_to_check(problem: Problem) -> int:
+    """Bytes of a result, as if they came from memory: what has been written last is still in the cache."""
+    size = problem.result_bytes
+    return size // 2 if size <= _RECENT else size

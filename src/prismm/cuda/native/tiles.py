@@ -23,6 +23,7 @@ __all__ = [
     "Tile",
     "TileTimes",
     "faster_split",
+    "fastest",
     "has_vector_kernel",
     "least_seconds",
     "seconds_of",
@@ -80,14 +81,28 @@ class Tile:
         return max(1, min(most, _REGISTERS // (32 * self.warps * self.registers)))
 
 
+class CopyTimes(NamedTuple):
+    """Nanoseconds on an H100 of an element that is copied or stored by itself, not in a vector: copies of a
+    multiprocessor; of one program, which waits for them; stores of a multiprocessor.
+    """
+
+    copy: float
+    latency: float
+    store: float
+
+
+_COPIES = {8: CopyTimes(0.209, 0.247, 0.255), 4: CopyTimes(0.151, 0.342, 0.253)}
+"""By bytes of an element."""
 _SHARED, _REGISTERS = 227 * 1024, 65536
 """Of a multiprocessor of an H100 or H200."""
 _CACHE, _CACHED, _MOVED = 40e6, 8e6, 12e6
 """Bytes up to which operands and result stay in its L2 cache, and bytes a microsecond: once from there; into all
 multiprocessors.
 """
-_ASKEW, _LINE = 1.35, 128
-"""What rows cost more that do not begin at a line of the cache, and its bytes."""
+_SCATTERED_START, _TOGETHER, _OVERLAP = 0.7, 16, 2.5
+"""Microseconds more that a kernel's start takes where elements are copied one by one; multiples of so many elements are
+copied in vectors; how well copies and products hide behind each other: power of the sum of powers.
+"""
 
 TILES = (
     Tile(16, 16, 64, 1, 2, 4, 128, TileTimes(1.0, 0.478, 0.12, 0.6), TileTimes(1.0, 0.668, 0.111, 0.45)),
@@ -121,6 +136,14 @@ _ADDED, _SUMS, _APART = {8: 2.0, 4: 3.0}, 4e6, 1.25
 """Microseconds of the kernel that adds parts, by bytes of an element; bytes of sums that are written and read a
 microsecond; how many times as long tiles of parts take, which share no operands, but for groups, which look ahead.
 """
+_SCATTERED_ADDED, _SCATTERED_SUMS, _SCATTERED_APART, _NARROW, _NARROW_APART = {8: 0.3, 4: 1.1}, 1.5e6, 1.04, 16, 1.4
+"""The same where elements are copied one by one, which hides what tiles do not share; in tiles of so few columns it
+does not.
+"""
+_UNHIDDEN, _SECTOR, _WITHIN_SECTORS, _ONE_STEP = 0.84, 32, 0.45, 0.3
+"""The share of the way from memory that is not hidden where elements are copied one by one; bytes of a sector of the
+cache; shares of writing float64 results that are not hidden where rows begin within sectors, and of tiles of one step.
+"""
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
 """Rows of tiles that both types have; terms of a sum."""
 
@@ -145,10 +168,23 @@ class Shape(NamedTuple):
         some = min(self.m, self.n, self.k, self.matrices) > 0 and self.n <= 1 << 30 and self.k < MOST_TERMS
         return some and self.m <= MOST_ROWS and self.matrices <= LONGEST_GRID
 
-    @property
-    def askew(self) -> bool:
-        """Whether rows begin anywhere in a line of the cache, and go on in the next one."""
-        return any(length % _LINE and _LINE % length for length in (self.size * self.n, self.size * self.k))
+    def single_copies(self, tile: Tile) -> int:
+        """Elements that a program copies one by one in a step: of A, of B, where rows are no multiples of vectors."""
+        if tile.groups:
+            return 0
+        return tile.depth * (bool(self.k % _TOGETHER) * tile.rows + bool(self.n % _TOGETHER) * tile.columns)
+
+    def unhidden_writes(self, tile: Tile) -> float:
+        """The share of writing the result that is not hidden behind products."""
+        if not tile.groups or self.size != 8:
+            return 0.0
+        if self.size * self.n % _SECTOR:
+            return _WITHIN_SECTORS
+        return _ONE_STEP if self.k <= tile.depth else 0.0
+
+    def single_stores(self, tile: Tile) -> int:
+        """Elements of a tile's result that are stored one by one."""
+        return tile.rows * tile.columns if self.n % _TOGETHER and not tile.groups else 0
 
     @property
     def paired(self) -> bool:
@@ -167,16 +203,26 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
     if times is None:
         return math.inf
     start, latency, step, result = times
+    copies, single = shape.single_copies(tile), _COPIES[shape.size]
+    if copies:
+        start += _SCATTERED_START
+        latency, step = (_beside(x, 1e-3 * y * copies) for x, y in ((latency, single.latency), (step, single.copy)))
+    stores = 1e-3 * single.store * shape.single_stores(tile)
     across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
     tiles, steps, most = shape.matrices * across * down, -(-shape.k // tile.depth), tile.together(shape.size)
     waves, rest = divmod(tiles, processors * most)
 
     def wave(programs: int) -> float:
         """So many at once on a multiprocessor."""
-        return steps * max(latency, programs * step) + result * math.sqrt(programs)
+        return steps * max(latency, programs * step) + result * math.sqrt(programs) + programs * stores
 
     busy = waves * wave(most) + (wave(-(-rest // processors)) if rest else 0.0)
-    return start + (_ASKEW if shape.askew and not tile.groups else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
+    return start + max(busy, shape.bytes(across, down) / _MOVED)
+
+
+def _beside(x: float, y: float) -> float:
+    """What takes two times that hide behind each other, but for a part."""
+    return float((x**_OVERLAP + y**_OVERLAP) ** (1.0 / _OVERLAP))
 
 
 def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
@@ -230,9 +276,11 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
     """Microseconds of a split product, like `work`."""
     one = shape._replace(k=split.length, matrices=shape.matrices * split.parts)
     sums = 2.0 * 8 * split.parts * shape.matrices * shape.m * shape.n
-    return (
-        (1.0 if split.tile.groups else _APART) * work(split.tile, one, processors) + _ADDED[shape.size] + sums / _SUMS
-    )
+    busy = work(split.tile, one, processors)
+    if not shape.single_copies(split.tile):
+        return (1.0 if split.tile.groups else _APART) * busy + _ADDED[shape.size] + sums / _SUMS
+    factor = _NARROW_APART if split.tile.columns <= _NARROW else _SCATTERED_APART
+    return factor * busy + _SCATTERED_ADDED[shape.size] + sums / _SCATTERED_SUMS
 
 
 def workspace_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> int:
@@ -261,6 +309,12 @@ def _faster_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tup
     return best if best is not None and best[0] < _SURE * whole else (whole, None)
 
 
+def fastest(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Tile:
+    """The tile of the way that is taken: in parts, or whole."""
+    split = faster_split(shape, processors, shared, sm90=sm90)
+    return tile_for(shape, processors, shared, sm90=sm90) if split is None else split.tile
+
+
 def has_vector_kernel(shape: Shape) -> bool:
     """Whether one operand is a vector long enough for a kernel of its own, and the other one's terms are neighbours."""
     return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
@@ -274,8 +328,13 @@ def seconds_of(shape: Shape, processors: int, kernel_factor: float, memory: floa
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * kernel_factor * _VECTOR + max(reading, in_turn)
-    busy, _ = _faster_split(shape, processors, _SHARED, sm90)
-    return max(1e-6 * kernel_factor * busy, least_seconds(shape, memory))
+    microseconds, _ = _faster_split(shape, processors, _SHARED, sm90)
+    busy, least = 1e-6 * kernel_factor * microseconds, least_seconds(shape, memory)
+    tile = fastest(shape, processors, sm90=sm90)
+    if shape.single_copies(tile):
+        return busy + _UNHIDDEN * least
+    written = shape.size * shape.matrices * shape.m * shape.n / memory
+    return max(busy, least) + shape.unhidden_writes(tile) * written
 
 
 def least_seconds(shape: Shape, memory: float) -> float:

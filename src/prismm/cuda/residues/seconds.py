@@ -30,8 +30,14 @@ class Uncertified(NamedTuple):
     strips: float = 0.0
 
 
+_STEP = 128
+"""Terms of a step of the product: planes are padded to whole ones."""
+
 _STRIP, _ROWS = 8192, 16
 """Entries of a strip, and how many of it have a row's sums made with theirs."""
+
+_SINGLE_PASSES = 0.5
+"""Share of the launches behind the join that there are in float32, which has no second pass."""
 
 WHOLE = 8192**3
 """Products of elements up to which Strassen's products are not made: as many as a calibration times."""
@@ -73,33 +79,46 @@ def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool 
     launches = right_launches(problem, moduli, rates.processors, sm90=rates.sm90)
     for line, elements, share in ((rates.left, m * k, 1.0), (rates.right, k * n, launches)):
         seconds += share * line.launch + count * elements * (parts * line.element + planes * line.modulus)
+    seconds += count * m * tuning.split_vector
     # A part of a complex entry is joined from two or three digits a modulus.
     entries = float(count * m * n)
     join = rates.rounded if problem.rounded else rates.join
     seconds += join.seconds(entries * parts * (2 * parts - 1), moduli)
-    # float32 has no second pass: see `residues.join.join_digits`.
-    again = entries if problem.result.precision == 53 else 0.0
-    again *= (tuning.rejoin_complex if problem.is_complex else 1) * (tuning.rejoin_rounded if problem.rounded else 1)
-    return seconds + rates.finish.seconds(again, 0)
+    # float32 has no second pass, but its check reads what the join has marked: see `residues.join.join_digits`.
+    precise = problem.result.precision == 53
+    again = entries * ((tuning.rejoin_complex if precise else parts) if problem.is_complex else 1)
+    again *= tuning.rejoin_rounded if problem.rounded and precise else 1
+    launches = 1.0 if precise else _SINGLE_PASSES
+    return seconds + launches * rates.finish.launch + again * rates.finish.element
 
 
-def residue_operations(problem: Problem, moduli: int, processors: int) -> float:
-    """Operations of products of residues in full tiles, with those of the processors that wait for the last ones."""
+def residue_operations(problem: Problem, moduli: int, processors: int, ends: int) -> float:
+    """Operations of products of residues in full tiles and steps, with those of the processors that wait for the last
+    ones, and as many as the beginning and end of a tile take the time of, in terms.
+    """
     tiles = -(-problem.m // 128) * -(-problem.n // 256) * moduli * problem.count
-    return 2.0 * tiles * 128 * 256 * max(1, problem.k) / waves(tiles, processors)
+    inner = -(-max(1, problem.k) // _STEP) * _STEP + ends
+    return 2.0 * tiles * 128 * 256 * inner / waves(tiles, processors)
 
 
 def _whole_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
-    """Seconds of products modulo so many numbers; of a short inner dimension, what takes longer are the digits on their
-    way to memory.
+    """Seconds of products modulo so many numbers; of narrow results, or of a short inner dimension, what takes longer
+    are planes and digits on their way from and to memory.
     """
-    product = _multiplied_seconds(residue_operations(problem, moduli, rates.processors), rates)
-    return max(product, float(problem.count * problem.m * problem.n) * moduli / rates.memory)
+    product = _multiplied_seconds(problem, moduli, rates)
+    m, n, k = problem.m, problem.n, max(1, problem.k)
+    return max(product, float(problem.count) * (m * k + k * n + m * n) * moduli / rates.memory)
 
 
-def _multiplied_seconds(operations: float, rates: Rates) -> float:
-    """Seconds that so many take on the matrix unit."""
-    return rates.at_length(operations / rates.int8)
+def _multiplied_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
+    """Seconds of products on the matrix unit. Beginnings and ends of tiles take time but no power, which is what limits
+    long products.
+    """
+    whole, alone = (
+        residue_operations(problem, moduli, rates.processors, ends) / rates.int8
+        for ends in (rates.tuning.residue_ends, 0)
+    )
+    return max(whole, rates.at_length(alone))
 
 
 def _strassen_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
@@ -111,7 +130,7 @@ def _strassen_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
     # m, n and k are of quarters: 2 bytes an element and 11/4 an entry of whole matrices are 8 and 11 here.
     moved = problem.count * moduli * (4.0 * k * 2 * (m + n) + 11.0 * m * n)
     added = 3 * rates.check + moved / rates.memory
-    return _multiplied_seconds(residue_operations(products, moduli, rates.processors), rates) + added
+    return _multiplied_seconds(products, moduli, rates) + added
 
 
 def by_strassen(problem: Problem, moduli: int, rates: Rates) -> bool:

@@ -12,6 +12,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prismm.cuda.slices.config import MOST_ADAPTIVE, MOST_BITS
 from prismm.errors import ArgumentError
 from prismm.schemes.slices import PRECISION, Slices
@@ -65,7 +67,7 @@ def _real_products(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Ten
     """Magnitudes of rows and columns (vectors, terms) of every real product: of a batch, and of both parts."""
     import torch
 
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = tuple(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
     rows = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
     columns = b.mT.expand(*batch, *b.mT.shape[-2:]).reshape(-1, *b.mT.shape[-2:])
     for x, y in zip(rows, columns, strict=True):

@@ -1,4 +1,4 @@
-"""Calls at addresses of earlier ones, as one launch: what may differ there, and that it is noticed."""
+"""Calls of the layout of earlier ones, as one graph: what may differ there, and that it is noticed."""
 
 import itertools
 
@@ -32,11 +32,11 @@ def draws(seed, *shapes, dtype=torch.float32):
     return [torch.randn(*shape, dtype=dtype, device="cuda", generator=generator) for shape in shapes]
 
 
-def replays():
-    """How many sets of addresses of all calls are replayed."""
+def graphs():
+    """How many graphs all calls have."""
     from prismm.cuda import calls as cuda_calls
 
-    return sum(queued.program.replayed for call in cuda_calls.known() for queued in call.programs.values())
+    return sum(len(queued.program.graphs) for call in cuda_calls.known() for queued in call.programs.values())
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -51,13 +51,14 @@ def test_each_of_many_calls_multiplies_what_stands_there_now(form, n):
         out.zero_()
         assert prismm.matmul(a, b, out=out, **form) is out
         assert out.equal(expected[turn % 2])
-    assert replays() == 1
+    known = graphs()
+    assert known > 0
     for turn in range(12):  # results at two addresses in turn
         a.copy_((first, other)[turn % 2])
         kept = [prismm.matmul(a, b, **form) for _ in range(2)]
         assert all(x.equal(expected[turn % 2]) for x in kept)
         del kept
-    assert replays() >= 2
+    assert graphs() <= known + 1  # with a result that is no caller's
 
 
 def test_one_address_is_that_of_many_tensors():
@@ -174,3 +175,72 @@ def test_modes_and_transformations():
     assert prismm.matmul(parameter, b).equal(expected)
     with torch.device("cpu"):
         assert prismm.matmul(a, b).equal(expected)
+
+
+@pytest.mark.parametrize("form", FORMS[:3], ids=str)
+def test_single_launches_and_graphs_take_turns(form):
+    """A capture queues launches one by one, whose parameters lie where those of a graph's nodes do."""
+    a, b, other = draws(6, (300, 200), (200, 100), (300, 200))
+    out = torch.empty(300, 100, device="cuda")
+    expected = [prismm.matmul(x.clone(), b, **form) for x in (a, other)]
+    for turn in range(4):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = prismm.matmul(a, b, **form)
+        for _ in range(2):
+            assert prismm.matmul(other, b, out=out, **form).equal(expected[1]), turn
+        graph.replay()
+        assert captured.equal(expected[0]), turn
+        assert prismm.matmul(a, b, out=out, **form).equal(expected[0]), turn
+
+
+def test_new_addresses_of_every_alignment():
+    """Of conventional products too, whose kernels cuBLAS chooses by it."""
+    (data,) = draws(7, (3, 90 * 80 + 64))
+    for form in (FORMS[0], FORMS[1], FORMS[4]):
+        for turn in range(40):
+            skip = [int(x) for x in torch.randint(0, 64, (3,), generator=torch.Generator().manual_seed(turn))]
+            if turn % 2:
+                skip = [x // 4 * 4 for x in skip]
+            a, b = (data[h, skip[h] : skip[h] + 90 * 80].view(*shape) for h, shape in ((0, (90, 80)), (1, (80, 90))))
+            out = data[2, skip[2] : skip[2] + 90 * 80].view(90, 80)[:, :80]
+            c = prismm.matmul(a, b, **form)
+            assert prismm.matmul(b, a, out=out[:80].reshape(80, 80), **form).shape == (80, 80)
+            exact = a.double() @ b.double()
+            error = (c.double() - exact).abs() <= 200 * 2.0**-24 * (a.double().abs() @ b.double().abs())
+            assert bool(error.all()), (form, turn, skip)
+            if form == FORMS[1]:
+                assert c.equal(prismm.matmul(a.clone(), b.clone(), **form))
+
+
+@pytest.mark.parametrize("factors", [(2.0, 0.5), (1.0, 1.0), (-1.5, 0.0), (1e20, 3.0)])
+@pytest.mark.parametrize("turned", ["NN", "TN", "NT"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sums_at_new_addresses(dtype, turned, factors):
+    alpha, beta = factors
+    shapes = [(120, 90), (90, 70)]
+    shapes = [shape[::-1] if how == "T" else shape for shape, how in zip(shapes, turned, strict=True)]
+    for form in ({}, {"reproducible": True}, {"accuracy": "correctly-rounded"}):
+        kept = []
+        for turn in range(6):
+            a, b, c = draws(turn, *shapes, (120, 70), dtype=dtype)
+            given = dict(alpha=alpha, beta=beta, trans_a=turned[0], trans_b=turned[1], **form)
+            # Without the fast path: C is another tensor's transposed view.
+            expected = prismm.gemm(a, b, c.mT.contiguous().mT, **given)
+            found = prismm.gemm(a, b, c, **given)
+            if form:
+                assert found.equal(expected), turn
+            else:
+                size = (
+                    abs(alpha)
+                    * (a.double() if turned[0] == "N" else a.double().mT).abs()
+                    @ (b.double() if turned[1] == "N" else b.double().mT).abs()
+                    + abs(beta) * c.double().abs()
+                )
+                assert bool(((found.double() - expected.double()).abs() <= 400 * torch.finfo(dtype).eps * size).all())
+            again = c.clone()
+            assert prismm.gemm(a, b, again, out=again, **given) is again and (not form or again.equal(expected))
+            kept += [a, b, c, found]
+    from prismm.cuda import fast_path
+
+    assert fast_path.known() > 0
