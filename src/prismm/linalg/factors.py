@@ -1,0 +1,155 @@
+"""Factorisations in float64, by LAPACK: SciPy's where it is installed, else those of NumPy and torch; on a GPU torch's.
+
+Nothing here is proved, and no proof rests on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+def _scipy() -> Any:
+    """scipy.linalg, or None."""
+    try:
+        import scipy.linalg
+    except ImportError:
+        return None
+    return scipy.linalg
+
+
+def approximate_inverse(a: Floats, device: Any = None, positive: bool = False) -> Floats:
+    """An approximate inverse of a square matrix; of one without, of a matrix whose entries differ in their last bits.
+
+    Args:
+        a: (n, n), finite.
+        device: a torch CUDA device, or None.
+        positive: try Cholesky first.
+    """
+    found = _cholesky_inverse(a, device) if positive else None
+    attempt = 0
+    while found is None and attempt < 4:
+        found = _lu_inverse(_disturbed(a, attempt), device)
+        attempt += 1
+    return np.full(a.shape, np.nan) if found is None else found
+
+
+def _disturbed(a: Floats, attempt: int) -> Floats:
+    """a, with relative changes of a few units in the last place from the second attempt on."""
+    if attempt == 0:
+        return a
+    rng = np.random.default_rng(attempt)
+    size = np.abs(a) + np.abs(a).max() * 2.0**-60
+    return np.asarray(a + rng.choice([-1.0, 1.0], a.shape) * size * 2.0 ** (attempt - 52))
+
+
+def _cholesky_inverse(a: Floats, device: Any) -> Floats | None:
+    """By Cholesky, or None where it breaks down."""
+    if device is not None or (linalg := _scipy()) is None:
+        import torch
+
+        x = torch.from_numpy(np.ascontiguousarray(a)).to(device or "cpu")
+        factor, info = torch.linalg.cholesky_ex(x)
+        if int(info) != 0:
+            return None
+        return np.asarray(torch.cholesky_inverse(factor).cpu().numpy())
+    factor, info = linalg.lapack.dpotrf(a, lower=1, clean=1)
+    if info != 0:
+        return None
+    lower, info = linalg.lapack.dpotri(factor, lower=1)
+    if info != 0:
+        return None
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def _lu_inverse(a: Floats, device: Any) -> Floats | None:
+    """By LU with pivots, or None where a pivot is 0; of a triangular matrix a triangular one, so that zeros stay."""
+    if len(a) and (a[-1, 0] == 0.0 or a[0, -1] == 0.0) and np.diagonal(a).all():
+        if not np.tril(a, -1).any():
+            return triangular_inverse(a, lower=False)
+        if not np.triu(a, 1).any():
+            return triangular_inverse(a, lower=True)
+    if device is not None:
+        import torch
+
+        found, info = torch.linalg.inv_ex(torch.from_numpy(np.ascontiguousarray(a)).to(device))
+        return np.asarray(found.cpu().numpy()) if int(info) == 0 else None
+    # NumPy solves with the identity, which takes more operations than LAPACK's inverse and a fraction of its time.
+    try:
+        return np.asarray(np.linalg.inv(a), np.float64)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def triangular_factors(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+    """(rows, L, U) with a[rows] ≈ LU, L with a diagonal of ones, of a or, where a pivot is 0, of a matrix whose entries
+    differ in their last bits; None where all tries fail.
+    """
+    found = None
+    for attempt in range(4):
+        found = found or _pivoted(_disturbed(a, attempt))
+    return found
+
+
+def _pivoted(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+    """The same of a itself."""
+    if (linalg := _scipy()) is not None:
+        lu, pivots, info = linalg.lapack.dgetrf(a)
+        swaps = np.asarray(pivots)
+    else:
+        import torch
+
+        packed, swapped, status = torch.linalg.lu_factor_ex(torch.from_numpy(np.ascontiguousarray(a)))
+        lu, swaps, info = packed.numpy(), swapped.numpy() - 1, int(status)
+    if info != 0 or not np.isfinite(lu).all():
+        return None
+    rows = np.arange(len(a))
+    for i, j in enumerate(swaps):
+        rows[[i, j]] = rows[[j, i]]
+    return rows, np.tril(lu, -1) + np.eye(len(a)), np.triu(lu)
+
+
+def cholesky(a: Floats) -> Floats | None:
+    """Lower triangular L with LLᵀ ≈ a, which is symmetric; None where it breaks down."""
+    try:
+        return np.asarray(np.linalg.cholesky(a), np.float64)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def triangular_inverse(x: Floats, lower: bool) -> Floats:
+    """An approximate inverse of a triangular matrix, triangular as well."""
+    if (linalg := _scipy()) is not None:
+        found, _ = linalg.lapack.dtrtri(x, lower=int(lower))
+    else:
+        import torch
+
+        unit = torch.eye(len(x), dtype=torch.float64)
+        found = torch.linalg.solve_triangular(torch.from_numpy(np.ascontiguousarray(x)), unit, upper=not lower).numpy()
+    return np.tril(found) if lower else np.triu(found)
+
+
+def lu_solver(a: Floats, device: Any = None, positive: bool = False) -> Any:
+    """A function that solves a·x = b for (n, k) right-hand sides in float64, or None where a pivot is 0."""
+    if device is None and (linalg := _scipy()) is not None:
+        if positive:
+            factor, info = linalg.lapack.dpotrf(a, lower=1)
+            if info == 0:
+                return lambda b: linalg.lapack.dpotrs(factor, b, lower=1)[0]
+        lu, pivots, info = linalg.lapack.dgetrf(a)
+        return (lambda b: linalg.lapack.dgetrs(lu, pivots, b)[0]) if info == 0 else None
+    import torch
+
+    where = device or "cpu"
+    packed, swaps, status = torch.linalg.lu_factor_ex(torch.from_numpy(np.ascontiguousarray(a)).to(where))
+    if int(status) != 0:
+        return None
+    return lambda b: (
+        torch.linalg.lu_solve(packed, swaps, torch.from_numpy(np.ascontiguousarray(b)).to(where)).cpu().numpy()
+    )

@@ -1,0 +1,146 @@
+"""Eigenvalue bounds against enclosures by Arb, residuals and orthogonality exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import flint
+import numpy as np
+import pytest
+import torch
+
+import prismm.linalg
+from prismm.errors import ArgumentError, NotCertified, ShapeError
+from tests import judge
+from tests.linalg import reference
+
+
+def count_below(a, shift):
+    """How many eigenvalues of a rational symmetric matrix are below a shift, by Sylvester's law of inertia."""
+    n = a.nrows()
+    m = [[a[i, j] - (shift if i == j else 0) for j in range(n)] for i in range(n)]
+    negative = 0
+    for k in range(n):
+        if m[k][k] == 0:  # a shift nearby decides as well
+            return None
+        negative += m[k][k] < 0
+        for i in range(k + 1, n):
+            factor = m[i][k] / m[k][k]
+            for j in range(k, n):
+                m[i][j] -= factor * m[k][j]
+    return negative
+
+
+def assert_eigenvalues(a, w, bounds):
+    """λ_k is in w_k ± bound: k eigenvalues at most are below the lower end, k + 1 at least below the upper one."""
+    exact, twice = reference.rational(reference.real_form(a)), 2 if np.iscomplexobj(a) else 1
+    for k, (value, bound) in enumerate(zip(w.tolist(), bounds.tolist(), strict=True)):
+        low, high = (Fraction(value) + sign * Fraction(bound) * (1 + Fraction(1, 10**9)) for sign in (-1, 1))
+        below, up_to = (count_below(exact, flint.fmpq(x.numerator, x.denominator)) for x in (low, high))
+        assert below is None or below <= twice * k, (k, value, bound)
+        assert up_to is None or up_to >= twice * (k + 1), (k, value, bound)
+
+
+def symmetric(rng, values, is_complex=False):
+    n = len(values)
+    z = rng.standard_normal((n, n)) + (1j * rng.standard_normal((n, n)) if is_complex else 0)
+    q, _ = np.linalg.qr(z)
+    a = (q * values) @ np.conj(q.T)
+    return (a + np.conj(a.T)) * 0.5
+
+
+def test_bounds_hold(rng):
+    def check(case):
+        name, a = case
+        w, v, report = prismm.linalg.eigh(a, full_output=True)
+        assert v.dtype == a.dtype and (np.diff(w) >= 0).all(), name
+        assert_eigenvalues(a, w.astype(float), report.bounds)
+        u = np.finfo(w.dtype).eps
+        assert (report.bounds <= 20 * len(a) * u * np.abs(w).max() + 1e-300).all(), (name, report.bounds)
+        assert report.orthogonality <= 20 * len(a) * u
+        wide, vectors = reference.rational(reference.real_form(a)), reference.rational(reference.real_form(v))
+        n = len(a)
+        left = wide * vectors
+        for k in range(n):
+            gap = [
+                left[i, k] - flint.fmpq(*float(w[k]).as_integer_ratio()) * vectors[i, k] for i in range(left.nrows())
+            ]
+            assert reference.fraction(sum(x * x for x in gap)) <= Fraction(float(report.residuals[k])) ** 2
+        gram = vectors.transpose() * vectors
+        row = max(
+            sum(abs(reference.fraction(gram[i, j]) - (i == j)) for j in range(gram.ncols()))
+            for i in range(gram.nrows())
+        )
+        assert row <= Fraction(report.orthogonality)
+
+    even = np.arange(1.0, 8.0)
+    judge.assert_each(check, [
+        ("even", symmetric(rng, even)), ("wide", symmetric(rng, 10.0 ** np.arange(-12, 2, 2))),
+        ("close", symmetric(rng, np.array([1.0, 1.0 + 1e-12, 2.0, 2.0, -3.0]))), ("hilbert", reference.hilbert(7)),
+        ("complex", symmetric(rng, even[:5], True)), ("float32", symmetric(rng, even).astype(np.float32)),
+        ("identity", np.eye(4)), ("zero", np.zeros((3, 3))), ("one", np.array([[-2.5]])),
+        ("tiny", symmetric(rng, even) * 2.0**-900), ("huge", symmetric(rng, even) * 2.0**900),
+        ("complex64", symmetric(rng, even[:4], True).astype(np.complex64)),
+    ])  # fmt: skip
+
+
+def test_refinement_improves(rng):
+    """Eigenvectors of values that are 1 and 1e-8 apart: refined from LAPACK's of a matrix that is disturbed."""
+    a = symmetric(rng, np.arange(1.0, 31.0))
+    _, plain = np.linalg.eigh(a)
+    w, v, report = prismm.linalg.eigh(a, full_output=True)
+
+    def orthogonality(x):
+        return float(np.abs(np.eye(30) - prismm.matmul(x.T.copy(), x, accuracy="correctly-rounded")).max())
+
+    assert orthogonality(v) < 0.5 * orthogonality(plain)
+    assert (report.angles < 1e-13).all() and (report.bounds < 1e-14 * 30).all()
+    judge.assert_same_bits(prismm.linalg.eigh(torch.from_numpy(a))[0].numpy(), w)
+    assert prismm.linalg.eigh(np.zeros((0, 0)))[1].shape == (0, 0)
+
+
+def test_what_overflows_is_not_certified():
+    def check(a):
+        with pytest.raises(NotCertified, match="beyond") as raised:
+            prismm.linalg.eigh(a)
+        report = raised.value.report
+        assert not any(np.isnan(x).any() for x in (report.bounds, report.residuals, report.angles))
+
+    full = np.full((2, 2), 1.5e308)
+    judge.assert_each(check, [full, np.full((2, 2), 3e38, np.float32), full.astype(complex), np.full((9, 9), -1e308)])
+
+
+def test_eigenvalues_near_the_end_of_the_range(rng):
+    """The bits of eigenvalues and the bounds are those of a smaller matrix, times a power of two."""
+    small = symmetric(rng, np.arange(1.0, 8.0))
+    w, v, report = prismm.linalg.eigh(small, full_output=True)
+    for e in (1020, 1021):  # the largest eigenvalue is below 2^(e+3)
+        big_w, big_v, big = prismm.linalg.eigh(np.ldexp(small, e), full_output=True)
+        judge.assert_same_bits(big_w, np.ldexp(w, e))
+        judge.assert_same_bits(big_v, v)
+        assert (big.bounds <= np.ldexp(report.bounds, e) * 1.01).all()
+        assert (big.residuals <= np.ldexp(report.residuals, e) * 1.01).all()
+    a = np.full((2, 2), 0.8e308)
+    w, _, report = prismm.linalg.eigh(a, full_output=True)
+    assert_eigenvalues(a, w, report.bounds)
+
+
+def test_angles_hold(rng):
+    """Of a diagonal matrix with a small coupling the exact angle is known."""
+    a = np.diag([1.0, 2.0, 4.0, 8.0])
+    _, v, report = prismm.linalg.eigh(a, full_output=True)
+    assert (np.sqrt(np.maximum(0.0, 1.0 - np.abs(np.diagonal(v)))) <= report.angles + 1e-15).all()
+    _, _, report = prismm.linalg.eigh(np.eye(3), full_output=True)
+    assert (report.angles == 1.0).all()
+
+
+def test_bad_input():
+    def check(case):
+        error, match, a = case
+        with pytest.raises(error, match=match):
+            prismm.linalg.eigh(a)
+
+    judge.assert_each(check, [
+        (ArgumentError, "not symmetric", np.array([[1.0, 2.0], [0.0, 1.0]])), (ShapeError, "square", np.ones((2, 3))),
+        (ShapeError, "one matrix", np.ones((2, 3, 3))), (ArgumentError, "is nan", np.full((2, 2), np.nan)),
+    ])  # fmt: skip
