@@ -1,0 +1,126 @@
+"""Real processes of one gloo group, started once: each runs what it is sent, all at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+TIMEOUT = 120.0
+"""Seconds after which a collective fails on its own: a machine may be busy."""
+
+
+def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any) -> None:
+    """Run what comes through the pipe until nothing comes."""
+    os.environ.update(PRISMM_THREADS="1", OMP_NUM_THREADS="1")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, world, False, datetime.timedelta(seconds=timeout))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=timeout)
+    )
+    pipe.send((True, rank))
+    while True:
+        try:
+            function, args = pipe.recv()
+        except (EOFError, OSError):
+            return
+        if function is None:
+            return
+        try:
+            answer = True, function(rank, *args)
+        except BaseException as error:
+            answer = False, (type(error).__name__, str(error), traceback.format_exc())
+        pipe.send(answer)
+
+
+def _context() -> Any:
+    """Processes that are forked from one that has imported what all of them need."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.distributed.cases"])
+    return context
+
+
+def _call(pipe: Any, function: Callable[..., Any], args: Sequence[Any]) -> None:
+    pipe.send(function(*args))
+
+
+def alone(function: Callable[..., Any], *args: Any) -> Any:
+    """What function(*args) returns in a process of its own."""
+    context = _context()
+    here, there = context.Pipe()
+    process = context.Process(target=_call, args=(there, function, args), daemon=True)
+    process.start()
+    there.close()
+    try:
+        assert here.poll(TIMEOUT), "no answer"
+        return here.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+class Ranks:
+    """So many processes of a group; the store that they meet in is here, as with torchrun's agent."""
+
+    def __init__(self, world: int, timeout: float = TIMEOUT) -> None:
+        import torch.distributed as dist
+
+        self.world = world
+        self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
+        context = _context()
+        self.pipes, self.processes = [], []
+        for rank in range(world):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, world, self.store.port, timeout, there), daemon=True)
+            process.start()
+            there.close()
+            self.pipes.append(here)
+            self.processes.append(process)
+        for pipe in self.pipes:
+            assert pipe.poll(TIMEOUT), "a rank does not start"
+            pipe.recv()
+
+    def start(self, function: Callable[..., Any], *args: Any, ranks: Sequence[int] | None = None) -> None:
+        """Have ranks call function(rank, *args)."""
+        for rank in range(self.world) if ranks is None else ranks:
+            self.pipes[rank].send((function, args))
+
+    def answer(self, rank: int, seconds: float = TIMEOUT) -> tuple[bool, Any]:
+        """Whether a rank's call returned, and what; or the name, text and traceback of its error."""
+        assert self.pipes[rank].poll(seconds), f"rank {rank} does not answer"
+        found: tuple[bool, Any] = self.pipes[rank].recv()
+        return found
+
+    def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """What function(rank, *args) returns on every rank."""
+        self.start(function, *args)
+        answers = [self.answer(rank) for rank in range(self.world)]
+        failed = [found[2] for returned, found in answers if not returned]
+        assert not failed, "\n".join(failed)
+        return [found for _, found in answers]
+
+    def errors(self, function: Callable[..., Any], *args: Any) -> list[tuple[str, str]]:
+        """The name and text of the error that function(rank, *args) ends in on every rank."""
+        self.start(function, *args)
+        answers = [self.answer(rank) for rank in range(self.world)]
+        returned = [rank for rank, (fine, _) in enumerate(answers) if fine]
+        assert not returned, f"no error on ranks {returned}"
+        return [found[:2] for _, found in answers]
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send((None, ()))
+        for process in self.processes:
+            process.join(5)
+            if process.is_alive():
+                process.terminate()
+                process.join(5)
