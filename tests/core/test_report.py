@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.cpu import backend
 from prismm.testing import HOSTILE, exact_product
 from tests.judge import CORRECT, each_dtype, usable_engines
 
@@ -42,6 +43,22 @@ def test_it_says_what_ran(seed):
     assert {"split", "multiply and join", "total"} <= set(report.timings)
     _, complex_report = prismm.matmul(a + 0j, b + 0j, engine="cpu:float64", scheme=prismm.Residues(9), full_output=True)
     assert complex_report.products == 12
+
+
+def test_the_plan_is_worked_out_when_it_is_asked_for(monkeypatch, rng):
+    """By the data's shapes and types alone: a report holds no operands for it."""
+    a, b = rng.standard_normal((40, 50)), rng.standard_normal((50, 44))
+    calls = []
+    true = backend.make_plan
+    monkeypatch.setattr(backend, "make_plan", lambda call: calls.append(call) or true(call))
+    _, report = prismm.matmul(a, b, reproducible=True, full_output=True)
+    assert (report.scheme, report.accuracy, report.reproducible) == (prismm.Residues(15), "native", True)
+    assert report.engine and not calls
+    plan = report.plan
+    assert report.plan is plan and len(calls) == 1
+    assert all(x.strides == (0, 0) for x in (calls[0].a, calls[0].b))
+    monkeypatch.undo()
+    assert plan == prismm.explain(a, b, reproducible=True)
 
 
 def test_int8_products_are_as_many_as_the_moduli(seed):

@@ -168,6 +168,20 @@ def test_what_is_busy_longer_than_a_team_waits_is_not_given_up(monkeypatch):
         assert pool.run(task, workers, joining=joining) == list(range(workers))
 
 
+def test_callers_with_a_worker_each_run_side_by_side(monkeypatch):
+    """As Dask's threads do; what they started ends with them."""
+    monkeypatch.setattr(pool, "_TEAMS", {})
+    monkeypatch.setattr(pool, "_IDLE", 0.1)
+    barrier = threading.Barrier(3, timeout=30)
+
+    def caller(_):
+        return pool.run(lambda index: barrier.wait(), 1)  # passes only if three run at once
+
+    with concurrent.futures.ThreadPoolExecutor(3) as callers:
+        assert sorted(place for (place,) in callers.map(caller, range(3))) == [0, 1, 2]
+    assert _soon(lambda: not pool._TEAMS)
+
+
 TOO_MANY = """
 import resource, threading, time, numpy as np, prismm
 from prismm.core import threads as pool

@@ -24,6 +24,7 @@ from prismm.errors import (
     DTypeError,
     EngineError,
     FileError,
+    NotCertified,
     OperandError,
     PrismmError,
     ShapeError,
@@ -56,13 +57,14 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (ArgumentError, ValueError),
         (OperandError, TypeError),
         (EngineError, RuntimeError),
+        (NotCertified, ArithmeticError),
         (FileError, OSError),
     ],
 )
 def test_errors_refine_the_builtin_ones(error, builtin):
     assert issubclass(error, PrismmError) and issubclass(error, builtin)
     public = {x for x in vars(errors).values() if isinstance(x, type) and issubclass(x, Exception)}
-    assert len(public) == 8
+    assert len(public) == 9
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_errors_refine_the_builtin_ones(error, builtin):
         ({"accuracy": 10**5000}, AccuracyError, ["accuracy is beyond the largest float", "1e-12"]),
         ({"engine": "cpu:blas", "scheme": prismm.Residues(15)}, ArgumentError, ["engine='cpu:blas'", "15", "leave"]),
         ({"engine": "cpu:blas", "reproducible": True}, ArgumentError, ["engine='cpu:blas'", "Residues", "leave"]),
-        ({"scheme": "residues"}, ArgumentError, ["scheme='residues'", "prismm.Residues(...)"]),
+        ({"scheme": "residue"}, ArgumentError, ["scheme 'residue'", "did you mean 'residues'", "residues:N"]),
         ({"scheme": prismm.Residues}, ArgumentError, ["scheme=<class", "prismm.Residues(...)"]),
         ({"scheme": 15}, ArgumentError, ["scheme=15", "no scheme"]),
         (

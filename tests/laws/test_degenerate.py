@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import prismm
+from prismm.testing import correctly_rounded
 from tests.judge import CORRECT, assert_same_bits
 
 SHAPES = [
@@ -123,3 +124,21 @@ def test_prepared_operands_with_a_factor_of_0():
                 if k:
                     row = prismm.gemm(a[0], right, c[0], alpha=alpha, beta=beta)
                     assert_same_bits(row, total[0], f"{k} {alpha} {beta}")
+
+
+ANY_SCHEME = [
+    "auto", "residues:15", "words:tf32x3", "words:bf16x6", "words:tf64x3", "scaled-half", "tile-int8:3",
+    "slices:int8:dp", "slices:int8:cr", "slices:fp16:dp", "slices:bf16:cr", "slices:fp64:dp",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ANY_SCHEME)
+def test_lengths_of_one_are_correctly_rounded_by_any_scheme(scheme: str, rng: np.random.Generator) -> None:
+    """Their layouts are ambiguous: a matrix of one row or column has strides that mean nothing."""
+    for m, k, n in product((1, 9), repeat=3):
+        if 1 not in (m, k, n):
+            continue
+        a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+        expected = correctly_rounded(a, b)
+        for x, y in ((a, b), (np.asfortranarray(a), b.T.copy().T), (a[::-1][::-1], b[:, ::-1][:, ::-1])):
+            assert_same_bits(prismm.matmul(x, y, scheme=scheme, **CORRECT), expected, f"{m, k, n}")

@@ -286,9 +286,11 @@ def test_what_cannot_run_is_refused_with_words(call):
     with pytest.raises(ArgumentError, match=r"returned HighLow\(\), which runs nothing; return .*CompositeImpl"):
         call(a, scheme=wrong)
     data = SimpleNamespace(reproducible=False, implementation=3)
-    for bad in (EXAMPLE["HighLow"], object(), "high-low", {"reproducible": False}, data):
+    for bad in (EXAMPLE["HighLow"], object(), {"reproducible": False}, data):
         with pytest.raises(ArgumentError, match="is no scheme"):
             call(a, scheme=bad)
+    with pytest.raises(ArgumentError, match=r"scheme 'high-low'.*; pass auto, native"):
+        call(a, scheme="high-low")
     with pytest.raises(ArgumentError, match=r"HighLow\(\) is not reproducible"):
         call(a, scheme=OUTSIDE, reproducible=True)
     with pytest.raises(ArgumentError, match=r"simulated:volta.*HighLow\(\).*engine='cpu'"):

@@ -205,7 +205,7 @@ def test_the_result_type_comes_with_it(seed):
         (np.array([[2**60 + 1]]), {}, DTypeError, ["2^53", "matmul"]),
         ([[1.0]], {}, OperandError, ["x is a list"]),
         (np.ones((2, 2)), {"accuracy": -1}, AccuracyError, ["accuracy=-1.0", "positive"]),
-        (np.ones((2, 2)), {"scheme": "residues"}, ArgumentError, ["scheme='residues'", "prismm.Residues"]),
+        (np.ones((2, 2)), {"scheme": "residue"}, ArgumentError, ["scheme 'residue'", "did you mean 'residues'"]),
         (np.ones((2, 2)), {"engine": "gpu"}, ArgumentError, ["'gpu'", "'cpu:float64'"]),
     ],
 )

@@ -420,3 +420,19 @@ def test_compiled_code_with_levels_of_its_own(verb):
     else:
         with pytest.raises(OperandError, match=r"forward_ad\.dual_level"):
             compiled(X, VERBS[verb])
+
+
+@pytest.mark.parametrize("accuracy", ["native", "correctly-rounded", 1e-5])
+def test_forward_derivatives_of_emulated_products(accuracy, rng):
+    """Tangents are products of their own."""
+    a, b, u = (torch.from_numpy(rng.integers(-9, 9, shape).astype("f4")) for shape in ((3, 4), (4, 5), (3, 4)))
+    with prismm.emulate(accuracy) as record:
+        value, tangent = torch.func.jvp(lambda x: torch.tanh(x) + (x @ b).sum(), (a,), (u,))
+        jacobian = torch.func.jacfwd(lambda x: x @ b)(a)
+        second = torch.func.hessian(lambda x: (x @ b).square().sum())(a)
+        with torch.autograd.forward_ad.dual_level():
+            made = torch.autograd.forward_ad.make_dual(a, u) @ b
+            assert torch.equal(torch.autograd.forward_ad.unpack_dual(made).tangent, u @ b)
+    assert torch.equal(jacobian, torch.func.jacfwd(lambda x: x @ b)(a))
+    assert torch.equal(second, torch.func.hessian(lambda x: (x @ b).square().sum())(a))
+    assert torch.isfinite(value).all() and torch.isfinite(tangent).all() and len(record.rows) >= 2

@@ -57,7 +57,7 @@ def test_nothing_is_left_over():
     with block, block:  # again, and within itself
         torch.ones(2, 2) @ torch.ones(2, 2)
     assert stacks() == before
-    assert sum(row.count for row in block.record.rows) == 3  # both blocks saw the last one
+    assert sum(row.count for row in block.record.rows) == 2  # a block within itself counts a product once
 
 
 CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -472,3 +472,26 @@ def test_former_names_warn():
         assert record.rows[0].made == record.rows[0].method
     with pytest.warns(DeprecationWarning, match=r"Recipe\.reads_data"):
         assert Recipe("correctly-rounded").looks
+
+
+def test_a_decorator_is_a_block_for_each_call():
+    a, b = torch.tensor([[1e8, 1.0, -1e8]]), torch.ones(3, 1)
+    exactly = prismm.emulate("correctly-rounded")
+
+    @exactly
+    def product(depth):
+        """Calls itself."""
+        inner = product(depth - 1) if depth else 0.0
+        return (a @ b).item() + inner
+
+    def later():
+        yield a @ b
+
+    async def sooner():
+        return a @ b
+
+    assert product(2) == 3.0 and product.__doc__ == "Calls itself." and (a @ b).item() == 0.0
+    assert [row.count for row in exactly.record.rows] == [3]
+    for function in (later, sooner):
+        with pytest.raises(prismm.errors.ArgumentError, match="open a block inside"):
+            exactly(function)

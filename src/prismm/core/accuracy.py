@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prismm.errors import AccuracyError
+from prismm.errors import AccuracyError, meant
 from prismm.formats import Format
 
 __all__ = ["Target", "conventional_bound", "join_mode", "join_test", "kappa", "magnitude_kappa", "parse_target"]
@@ -59,7 +59,10 @@ def parse_target(accuracy: Any) -> Target:
     if isinstance(accuracy, str):
         if accuracy in NAMES:
             return Target(accuracy)  # type: ignore[arg-type]
-        raise AccuracyError(f"unknown accuracy {accuracy!r}; pass one of {', '.join(map(repr, NAMES))} or a float > 0")
+        names = ", ".join(map(repr, NAMES))
+        raise AccuracyError(
+            f"unknown accuracy {accuracy!r}{meant(accuracy, NAMES)}; pass one of {names} or a float > 0"
+        )
     if isinstance(accuracy, bool) or not hasattr(accuracy, "__float__") or getattr(accuracy, "ndim", False):
         raise AccuracyError(f"accuracy={accuracy!r} is neither a name nor a number; pass {NAMES!r} or a float > 0")
     try:

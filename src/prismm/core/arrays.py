@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core.lazy import needs_torch
 from prismm.errors import DTypeError, OperandError, ShapeError
 
 if TYPE_CHECKING:
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESULTS = ("float32", "float64", "complex64", "complex128")
-_KINDS = frozenset(
-    np.dtype(name)
-    for name in ("float16", *RESULTS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-)
+NAMES = frozenset(("float16", *RESULTS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
+"""Types that every face and device multiplies."""
 
-NAMES = frozenset(kind.name for kind in _KINDS)
+_KINDS = frozenset(np.dtype(name) for name in (*NAMES, "bool", "longdouble", "clongdouble"))
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def normalise(x: Any, name: str) -> Array:
 
     Raises:
         OperandError: for what is no array, a tensor on another device or one whose gradient would be lost.
-        DTypeError: for other element types (bool, object, longdouble, strings, …).
+        DTypeError: for other element types (object, strings, dates, …).
     """
     if isinstance(x, np.ndarray):
         if isinstance(x, np.ma.MaskedArray):
@@ -56,23 +55,39 @@ def normalise(x: Any, name: str) -> Array:
         return Array(_from_torch(x, name), "torch", x)
     if hasattr(x, "__dlpack__") and not isinstance(x, type):
         return Array(_checked(_from_dlpack(x, name), name), "dlpack", x)
+    if not isinstance(x, type) and _dense(x) == "to_numpy":
+        return Array(_checked(_values(x, name), name), "numpy", x)
     _refuse_traced(x, name)
+    if chunked(x):
+        raise OperandError(f"{name} is a dask array; pass {name}.compute(), or call prismm.matmul or prismm.gemm of it")
     kind = f"class ({x.__name__})" if isinstance(x, type) else type(x).__name__
+    method = None if isinstance(x, type) else _dense(x)
+    advice, of = (f"{name}.{method}()", "") if method else (f"numpy.asarray({name})", " of nested lists")
     raise OperandError(
-        f"{name} is a {kind}; pass a NumPy array, a torch tensor or an array with __dlpack__ ({_dense(x, name)})"
+        f"{name} is a {kind}; pass a NumPy array, a torch tensor or an array with __dlpack__ ({advice} makes one{of})"
     )
 
 
 _DENSE = ("toarray", "todense", "to_numpy")
-"""Methods of what holds numbers and is no array: matrices of scipy.sparse, other sparse ones (JAX's), data frames."""
+"""Methods of what holds numbers and is no array: matrices of scipy.sparse, other sparse ones (JAX's); data frames and
+labelled arrays, which are taken.
+"""
 
 
-def _dense(x: Any, name: str) -> str:
-    """How to make an array of x, where it says so."""
-    method = next((method for method in _DENSE if callable(getattr(x, method, None))), None)
-    if method is None or isinstance(x, type):
-        return f"numpy.asarray({name}) makes one of nested lists"
-    return f"{name}.{method}() makes one"
+def _dense(x: Any) -> str | None:
+    """The method by which x makes an array of itself; None where it has none."""
+    return next((method for method in _DENSE if callable(getattr(x, method, None))), None)
+
+
+def _values(x: Any, name: str) -> NDArray[Any]:
+    """The entries of a data frame or labelled array (of pandas, xarray, polars), in their order and without labels."""
+    try:
+        found = x.to_numpy()
+    except Exception as error:
+        raise OperandError(f"{name} cannot be read: to_numpy failed ({error}); pass a NumPy array") from error
+    if not isinstance(found, np.ndarray):
+        raise OperandError(f"{name}.to_numpy() gives a {type(found).__name__}; pass a NumPy array")
+    return found
 
 
 def _refuse_traced(x: Any, name: str) -> None:
@@ -80,8 +95,9 @@ def _refuse_traced(x: Any, name: str) -> None:
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(x, jax.core.Tracer):
         raise OperandError(
-            f"{name} is traced by JAX (under jit, vmap or grad), and prismm needs its entries; pass a function of "
-            "NumPy arrays that calls prismm to jax.pure_callback(function, jax.ShapeDtypeStruct(shape, dtype), a, b, "
+            f"{name} is traced by JAX (under jit, vmap or grad), and prismm needs its entries; call prismm.jax.matmul "
+            "instead of prismm.matmul; for what it has not, pass a function of NumPy arrays that calls prismm to "
+            "jax.pure_callback(function, jax.ShapeDtypeStruct(shape, dtype), a, b, "
             "vmap_method='sequential'), inside a jax.custom_vjp for derivatives; on a CPU it begins with "
             "torch.set_flush_denormal(False), as XLA's threads flush subnormal numbers"
         )
@@ -104,6 +120,18 @@ def is_tensor(x: Any) -> bool:
     """Whether x is a torch tensor; torch is not loaded for it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def chunked(*operands: Any) -> bool:
+    """Whether one is a dask array; Dask is not loaded for it."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and any(isinstance(x, dask.Array) for x in operands)
+
+
+def sharded(*operands: Any) -> bool:
+    """Whether one is a DTensor, the parts of which other processes hold; its module is not loaded for it."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and any(isinstance(x, tensor.DTensor) for x in operands)
 
 
 def traced(a: Any, b: Any) -> bool:
@@ -157,7 +185,7 @@ def _watched() -> tuple[Any, ...]:
 
 
 def why_traced(x: Any) -> str:
-    """Why torch has to see what is made of a tensor, or ""."""
+    """Why torch has to record operations on a tensor, or "". Below autograd (`emulate`) tangents need no record."""
     import torch
     from torch.autograd import forward_ad
 
@@ -168,7 +196,9 @@ def why_traced(x: Any) -> str:
         return REQUIRES_GRAD
     if kind.__torch_dispatch__ is not here._disabled_torch_dispatch_impl:
         return f"is a {kind.__name__}"
-    if forward_ad._current_level >= 0 and here._is_fwd_grad_enabled() and forward_ad.unpack_dual(x).tangent is not None:
+    dual = forward_ad._current_level >= 0 and here._is_fwd_grad_enabled()
+    dual = dual and not here._dispatch_tls_is_dispatch_key_excluded(here.DispatchKey.AutogradFunctionality)
+    if dual and forward_ad.unpack_dual(x).tangent is not None:
         return "has a tangent"
     if here._len_torch_dispatch_stack():
         keys = here._TorchDispatchModeKey
@@ -226,14 +256,14 @@ def lives_on_gpu(x: Any) -> bool:
     if isinstance(x, (np.ndarray, type)):
         return False
     if not hasattr(x, "__dlpack_device__"):
-        return bool(getattr(x, "is_cuda", False))
+        return getattr(x, "is_cuda", False) is True  # a data frame may have a column of that name
     try:
         if _dlpack_device(x)[0] != _DLPACK_CUDA:
             return False
     except Exception:  # `normalise` says of which operand
         return False
-    from torch import cuda
-
+    with needs_torch("a product of arrays on a GPU"):
+        from torch import cuda
     return bool(cuda.is_available())
 
 
@@ -247,8 +277,8 @@ def _checked(x: NDArray[Any], name: str, remedy: str = "astype") -> NDArray[Any]
         if x.dtype.name == "bfloat16":  # of the package ml_dtypes, which JAX builds upon
             return _widened(x)
         raise DTypeError(
-            f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and "
-            f"integers: convert with {name}.{remedy}(...)"
+            f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, longdouble, complex numbers, "
+            f"integers and bool: convert with {name}.{remedy}(...)"
         )
     x = x.view(np.ndarray) if type(x) is not np.ndarray else x
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
@@ -259,6 +289,20 @@ def _widened(x: NDArray[Any]) -> NDArray[np.float32]:
     wide = x.astype(np.float32)
     wide.flags.writeable = False
     return wide
+
+
+def memory_of(x: Any) -> NDArray[Any]:
+    """``x.numpy()`` of a tensor without derivative, where nothing else is asked of its memory. FSDP frees parameters by
+    resizing their storage, which ``numpy()`` forbids for good: where it is loaded, DLPack shares the memory.
+    """
+    if "torch.distributed.fsdp" in sys.modules and x.is_cpu and not (x.is_conj() or x.is_neg() or x.is_quantized):
+        import torch
+
+        if x.layout is torch.strided and str(x.dtype).removeprefix("torch.") in NAMES:
+            shared: NDArray[Any] = np.from_dlpack(x)
+            return shared
+    array: NDArray[Any] = x.numpy()
+    return array
 
 
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
@@ -277,7 +321,7 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     if x.dtype is torch.bfloat16:
         x = x.float()
     try:
-        array = x.resolve_conj().resolve_neg().numpy()
+        array = memory_of(x.resolve_conj().resolve_neg())
     except TypeError:
         known = "to(torch.complex64)" if x.is_complex() else "float()"
         raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.{known}") from None
@@ -388,14 +432,17 @@ def same_family(arrays: list[tuple[str, Array]]) -> str:
 
 
 def result_dtype(arrays: list[NDArray[Any]], out_dtype: Any) -> np.dtype[Any]:
-    """The result's type: `out_dtype`, else NumPy's promotion; integers alone give float64, narrow floats float32.
+    """The result's type: `out_dtype`, else NumPy's promotion; integers and bools alone give float64, as long doubles do
+    beside anything, and narrow floats float32.
 
     Raises:
         DTypeError: for an `out_dtype` other than the four, or a real one for complex operands.
     """
     promoted = np.result_type(*[x.dtype for x in arrays])
-    if promoted.kind in "iu":
+    if promoted.kind in "iub" or promoted == np.longdouble:
         promoted = np.dtype(np.float64)
+    elif promoted == np.clongdouble:
+        promoted = np.dtype(np.complex128)
     elif promoted == np.float16:
         promoted = np.dtype(np.float32)
     if out_dtype is None:
@@ -451,50 +498,3 @@ def as_caller(result: NDArray[Any], family: str, source: Any) -> Any:
         return torch.from_numpy(result)
     namespace = namespace_of(source)
     return result if namespace is None else namespace.from_dlpack(result)
-
-
-def big_integers(x: NDArray[Any]) -> bool:
-    """Whether x holds integers that float64 cannot."""
-    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or x.size == 0:
-        return False
-    return bool(x.max() > 2**53) or bool(x.min() < -(2**53))
-
-
-def alike_in_size(x: NDArray[Any]) -> bool:
-    """Whether all matrices of a batch hold integers that float64 cannot, or none does."""
-    if x.ndim < 3 or not big_integers(x):
-        return True
-    matrices = (-2, -1)
-    return bool(((x.max(axis=matrices) > 2**53) | (x.min(axis=matrices) < -(2**53))).all())
-
-
-def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact."""
-    low_bits = (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    low = np.where(low_bits >= 2.0**31, low_bits - 2.0**32, low_bits)
-    # x - low is a multiple of 2^32 of at most 64 bits: exact in float64 when formed from the upper half.
-    upper = (x >> x.dtype.type(32)).astype(np.float64) + (low_bits >= 2.0**31)
-    high = upper * 2.0**32
-    small = (x <= 2**53) & (x >= -(2**53)) if x.dtype.kind == "i" else x <= 2**53
-    exact = np.where(small, x, 0).astype(np.float64)
-    return np.where(small, exact, high), np.where(small, 0.0, low)
-
-
-def widened(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Operands whose product is a @ b exactly, without integers beyond 2^53: they become two terms of the inner
-    dimension.
-
-    Inf and NaN are met by `high` alone, which has the sign of the integer: `low` may be 0, or of the other sign.
-    """
-    if big_integers(a):
-        high, low = high_low(a)
-        a, b = np.concatenate([high, low], axis=-1), np.concatenate([b, _finite(b)], axis=-2)
-    if big_integers(b):
-        high, low = high_low(b)
-        a, b = np.concatenate([a, _finite(a)], axis=-1), np.concatenate([high, low], axis=-2)
-    return a, b
-
-
-def _finite(x: NDArray[Any]) -> NDArray[Any]:
-    """x with 0 for what is not finite."""
-    return np.where(np.isfinite(x), x, x.dtype.type(0))

@@ -16,6 +16,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from prismm.errors import FileError
@@ -30,6 +31,31 @@ def tell(text: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(f"prismm: {text}", file=sys.stderr, flush=True)
+
+
+_LISTENERS: list[Callable[[str], None]] = []
+
+
+def announce(text: str, always: bool = False) -> None:
+    """Say what a call waits for: to the innermost listener of `announced_to`, otherwise on stderr. There a text is said
+    once a process, or each time with `always`.
+    """
+    if _LISTENERS:
+        _LISTENERS[-1](text)
+    elif always:
+        tell.__wrapped__(text)
+    else:
+        tell(text)
+
+
+@contextlib.contextmanager
+def announced_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Inside, announcements go to the listener instead of stderr."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
 
 
 def folder(name: str, make: bool = True) -> Path | None:

@@ -7,6 +7,7 @@
 | cpu:blas | NumPy's and torch's own products, and parts in floating point |
 | cuda:… | torch tensors on a GPU, see `cuda.device`, `cuda.multiword.launches` and `cuda.slices.launches` |
 | simulated:… | what a model of another machine says, see `cpu.engines.simulated` |
+| simulated:….fp8 | residues by its FP8 products, see `cpu.engines.simulated_fp8` |
 """
 
 from __future__ import annotations

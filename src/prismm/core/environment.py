@@ -70,11 +70,22 @@ def reduced_float32() -> str | None:
     mode = reader()(_FPMATH)
     if mode and mode.upper() != b"STRICT":
         return f"{_FPMATH.decode()}={mode.decode(errors='replace').upper()}"
-    if "torch" in sys.modules:
+    if sys.modules.get("torch") is not None:
         precision = _precision()()
         if precision not in ("none", "ieee"):
             return f"torch.backends.mkldnn.matmul.fp32_precision is {precision!r}"
     return None
+
+
+@functools.cache
+def float32_may_be_reduced() -> Callable[[], bool]:
+    """A function that tells in half a microsecond whether `reduced_float32` has to be asked."""
+    setting, precision, full = reader(), _precision(), ("none", "ieee")
+
+    def asked() -> bool:
+        return precision() not in full or setting(_FPMATH) is not None
+
+    return asked
 
 
 def outside_autocast() -> AbstractContextManager[Any]:

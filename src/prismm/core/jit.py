@@ -33,6 +33,7 @@ import numpy as np
 from llvmlite import ir
 from numba import carray, njit
 from numba.core import config, types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload
 
 from prismm.core import cache_files
@@ -55,7 +56,8 @@ def _digest() -> str:
         digest.update(part.encode())
     package = Path(__file__).parents[1]
     shared = [Path(__file__).with_name(f"{name}.py") for name in ("jit", "kernel_files", "limbs", "pointers")]
-    for source in shared + sorted(x for part in ("cpu", "numerics") for x in (package / part / "kernels").glob("*.py")):
+    rooms = "cpu", "numerics", "cuda/launch"
+    for source in shared + sorted(x for room in rooms for x in (package / room / "kernels").glob("*.py")):
         digest.update(str(source.relative_to(package)).encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()
@@ -98,19 +100,20 @@ def _compiling() -> Iterator[None]:
             config.DISABLE_JIT = asked
 
 
-def _dispatcher(function: Callable[..., Any], fastmath: set[str] | None = None) -> Any:
+def _dispatcher(function: Callable[..., Any], fastmath: set[str] | None = None, nogil: bool = True) -> Any:
     """What Numba compiles for the types that it is called with."""
     with _compiling():
-        return njit(nogil=True, error_model="numpy", fastmath=fastmath or False)(function)
+        return njit(nogil=nogil, error_model="numpy", fastmath=fastmath or False)(function)
 
 
 class Kernel:
     """A function compiled for one signature on its first call."""
 
-    def __init__(self, function: Callable[..., Any], signature: str, fastmath: set[str]) -> None:
+    def __init__(self, function: Callable[..., Any], signature: str, fastmath: set[str], nogil: bool = True) -> None:
         self.function = _checked_name(function)
         self.signature = signature
         self._fastmath = fastmath
+        self._nogil = nogil
         self._compiled: Any = None
         functools.update_wrapper(self, function)
 
@@ -118,15 +121,22 @@ class Kernel:
         """The compiled function, from disk where it is there."""
         with _compiling():
             if self._compiled is None:
-                dispatcher = _dispatcher(self.function, self._fastmath)
-                name = f"{self.function.__module__}.{self.function.__qualname__}"
-                dispatcher._cache = KernelFile(cache_folder(), name, self.signature)
+                dispatcher = _dispatcher(self.function, self._fastmath, self._nogil)
+                dispatcher._cache = self._file()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
                     dispatcher.compile(self.signature)
                 dispatcher.disable_compile()
                 self._compiled = dispatcher
         return self._compiled
+
+    def is_on_disk(self) -> bool:
+        """Whether a process that calls it would load it, not compile it."""
+        with _compiling():
+            return self._file().is_there(cpu_target.target_context)
+
+    def _file(self) -> KernelFile:
+        return KernelFile(cache_folder(), f"{self.function.__module__}.{self.function.__qualname__}", self.signature)
 
     @property
     def device(self) -> Any:
@@ -139,9 +149,11 @@ class Kernel:
         return compiled(*args)
 
 
-def kernel(signature: str, fastmath: set[str] | None = None) -> Callable[[Callable[..., Any]], Kernel]:
-    """Decorate a function as a kernel with one Numba signature."""
-    return lambda function: Kernel(function, signature, fastmath or set())
+def kernel(
+    signature: str, fastmath: set[str] | None = None, nogil: bool = True
+) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function as a kernel with one Numba signature; without `nogil` it holds Python's lock."""
+    return lambda function: Kernel(function, signature, fastmath or set(), nogil)
 
 
 def single(twin: Kernel, matrices: int = 1) -> Kernel:

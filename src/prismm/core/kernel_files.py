@@ -42,18 +42,32 @@ class KernelFile(NullCache):  # type: ignore[misc]
         """The compiled kernel, or None where it is to be compiled, which is said once."""
         target_context.refresh()
         if self._folder is not None:
-            path = self._path(self._folder, target_context.codegen())
             try:
-                sealed = cache_files.read(path)
-                content = memoryview(sealed)[_SEAL:]
-                if sealed[:_SEAL] == _seal(path, content):
+                content = self._content(self._folder, target_context.codegen())
+                if content is not None:
                     return CompileResult._rebuild(target_context, *pickle.loads(content))
             except FileError as error:
                 cache_files.tell(f"warning: a compiled kernel is not loaded: {error}")
             except Exception:
                 pass  # not there, or not to be read: made anew, whatever the reason
-        cache_files.tell("compiling kernels for this CPU (once; about 20 s)")
+        cache_files.announce("compiling kernels for this CPU (once; about 20 s)")
         return None
+
+    def is_there(self, target_context: Any) -> bool:
+        """Whether the compiled kernel is on disk, whole; it is not loaded."""
+        if self._folder is None:
+            return False
+        try:
+            return self._content(self._folder, target_context.codegen()) is not None
+        except (FileError, OSError):
+            return False
+
+    def _content(self, folder: Path, codegen: Any) -> memoryview | None:
+        """The contents of the file; None where its hash differs. Raises the errors of `cache_files.read`."""
+        path = self._path(folder, codegen)
+        sealed = cache_files.read(path)
+        content = memoryview(sealed)[_SEAL:]
+        return content if sealed[:_SEAL] == _seal(path, content) else None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a compiled kernel, where the disk takes it."""

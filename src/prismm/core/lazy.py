@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from prismm.errors import EngineError
-
 
 @contextlib.contextmanager
 def needs_torch(what: str) -> Iterator[None]:
@@ -17,12 +15,9 @@ def needs_torch(what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise no_torch(what) from None
+        from prismm.core.extras import missing
 
-
-def no_torch(what: str) -> EngineError:
-    """The error for what needs torch, where it is not installed."""
-    return EngineError(f"{what} needs torch, which is not installed; install it with: pip install torch")
+        raise missing(what, "torch") from None
 
 
 def attributes(

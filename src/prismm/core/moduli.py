@@ -150,21 +150,27 @@ DIGIT_BITS = 7
 
 @functools.cache
 def residue_system(moduli: int, largest: int) -> ResidueSystem:
-    """The system with which an engine whose moduli are at most `largest` computes the scheme of `moduli` moduli.
+    """The system with which an engine whose moduli are at most `largest` computes the scheme of `moduli` moduli."""
+    product_needed = scheme_product(moduli)
+    count = 1
+    while math.prod(coprime_moduli(largest, count)) < product_needed:
+        count += 1
+    return system_of(moduli, coprime_moduli(largest, count), largest)
+
+
+def system_of(moduli: int, chosen: tuple[int, ...], largest: int | None = None) -> ResidueSystem:
+    """The system of coprime moduli, none above `largest`, whose product is at least that of the scheme's `moduli`.
 
     Parts: |A'| < 2^(L+1/2) is cut into `parts` integers of about `part_bits` bits so that u = Σ x_p·c_p stays below
     0.9·2^51. The computed u·(1/q) is then off by at most 2^-52·|u|/q < 1/(2q), so an odd q leaves |u - q·rint(u/q)|
     <= (q-1)/2. An even q may leave +q/2: int8 wraps it for q = 256, and for q = 128 `bias`, added before rint,
     breaks that tie upwards. digit_split: |y| <= 2^21 has three base-128 digits with |d| <= 128, so that up to 32
-    digits times 2^40 stay below 2^53.
+    digits times 2^40 stay below 2^53. Up to 63 do, by the same sum.
     """
     import numpy as np
 
-    product_needed = scheme_product(moduli)
-    count = 1
-    while math.prod(coprime_moduli(largest, count)) < product_needed:
-        count += 1
-    chosen = coprime_moduli(largest, count)
+    largest = largest or max(chosen)
+    count = len(chosen)
     q_product = math.prod(chosen)
     bits = math.ceil(operand_bits(moduli) + 0.5)
     # Residues are symmetric: in magnitude they have a bit less than the modulus.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +113,26 @@ class Plan:
             "alternatives": [alternative.to_dict() for alternative in self.alternatives],
         }
 
+    def _repr_html_(self) -> str:
+        from prismm.core.notebook import table
+
+        size = f"{self.m}×{self.k} by {self.k}×{self.n}"
+        size = f"{'×'.join(map(str, self.batch))} of {size}" if self.batch else size
+        target = str(self.target) if self.target is not None else "the scheme's own value"
+        rows = [
+            ["product", f"{size}, {self.operands[0]} and {self.operands[1]} → {self.result}"],
+            ["accuracy", target + (", reproducible" if self.reproducible else "")],
+            ["scheme", f"{self.scheme} on {self.engine}"],
+            ["bound", self.bound],
+            [
+                "predicted",
+                f"{readable_seconds(self.predicted_seconds)}, native {readable_seconds(self.native_seconds)}",
+            ],
+            *(["because", reason] for reason in self.reasons),
+            *(["instead", str(alternative)] for alternative in self.alternatives),
+        ]
+        return table("plan of a product", [], rows)
+
     def __str__(self) -> str:
         shape = f"({self.m} x {self.k}) @ ({self.k} x {self.n})"
         if self.batch:
@@ -131,11 +153,51 @@ class Plan:
         return "\n".join([*lines, *(f"  instead     {alternative}" for alternative in self.alternatives)])
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen for a product. Its `Plan`, with all predictions, is worked out when somebody asks for it.
+
+    Attributes:
+        scheme: the scheme.
+        engine: the engine.
+        target: the accuracy target; None for a scheme's own value.
+        reproducible: whether the bits depend on operands, types, k and target alone.
+        make_plan: works the plan out.
+    """
+
+    scheme: Any
+    engine: str
+    target: Target | None
+    reproducible: bool
+    make_plan: Callable[[], Plan]
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.make_plan()
+
+    @classmethod
+    def of(cls, plan: Plan) -> Decision:
+        """The decision that a plan states."""
+        return cls(plan.scheme, plan.engine, plan.target, plan.reproducible, lambda: plan)
+
+
 def readable_seconds(seconds: float) -> str:
-    """Seconds in a unit that suits them."""
+    """Seconds in a unit that suits them.
+
+    >>> [readable_seconds(x) for x in (2e-5, 0.25, 3.0, 5400.0, 20000.0, 4e5)]
+    ['20 µs', '250.0 ms', '3.00 s', '90.0 minutes', '5.6 hours', '4.6 days']
+    """
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+    if seconds < 1.0:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 120.0:
+        return f"{seconds:.2f} s"
+    for name, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {name}"
+    return f"{seconds:.0f} s"
 
 
 def bound_text(scheme: Any, target: Target | None, result: Format, is_complex: bool) -> str:

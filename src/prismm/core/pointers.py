@@ -7,6 +7,7 @@ is indexed like it, without negative indices; the caller keeps the array alive.
 
 import operator
 
+import numpy as np
 from numba.core import types
 from numba.core.imputils import lower_builtin
 from numba.core.types.misc import CPointer
@@ -32,6 +33,12 @@ def _at(typingctx, address):
 def pointer(array, i):
     """The words of a contiguous array, from its row i on."""
     return _at(array.ctypes.data + i * array.strides[0])
+
+
+@device
+def words_at(address):
+    """The words at an address."""
+    return _at(np.uintp(address))
 
 
 @infer_global(operator.getitem)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from prismm.core import arrays
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 class Prepared:
     """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
 
-    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` instead of that operand;
-    accuracy, scheme, reproducibility and engine come with it, and so does a result type that was asked for.
+    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` instead of that operand, or write
+    ``x @ right``, ``left @ x``; accuracy, scheme, reproducibility and engine come with it, and so does a result type
+    that was asked for. ``scipy.sparse.linalg.aslinearoperator`` takes it, whatever its side.
+
+    >>> import numpy as np, prismm
+    >>> right = prismm.prepare(np.eye(3), accuracy="correctly-rounded")
+    >>> np.ones((1, 3)) @ right
+    array([[1., 1., 1.]])
 
     Attributes:
         side: "left" or "right".
@@ -49,6 +57,9 @@ class Prepared:
     is_cuda: ClassVar[bool] = False
     """Whether it lives on a GPU."""
 
+    __array_ufunc__: ClassVar[None] = None
+    """So NumPy leaves ``x @ prepared`` to `__rmatmul__`."""
+
     @property
     def data(self) -> NDArray[Any]:
         """The private copy of the matrix."""
@@ -58,6 +69,52 @@ class Prepared:
     def shape(self) -> tuple[int, ...]:
         """Shape of the matrix."""
         return tuple(self.data.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Element type of the matrix."""
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """2."""
+        return len(self.shape)
+
+    def __matmul__(self, x: Any) -> Any:
+        return _verbs().matmul(self, x)
+
+    def __rmatmul__(self, x: Any) -> Any:
+        return _verbs().matmul(x, self)
+
+    def matvec(self, x: Any) -> Any:
+        """A @ x for an array of shape (k,) or (k, n), with the accuracy that was prepared for.
+
+        >>> import numpy as np, prismm
+        >>> right = prismm.prepare(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> right.matvec(np.ones(2)), right.rmatvec(np.ones(2))
+        (array([3., 7.]), array([4., 6.]))
+        """
+        return (self if self.side == "left" else self._opposite) @ x
+
+    matmat = matvec
+
+    def rmatvec(self, x: Any) -> Any:
+        """Aᴴ @ x for an array of shape (m,) or (m, n), likewise, as (xᴴ @ A)ᴴ."""
+        return _adjoint(_adjoint(x) @ (self if self.side == "right" else self._opposite))
+
+    rmatmat = rmatvec
+
+    @functools.cached_property
+    def _opposite(self) -> Prepared:
+        """The same matrix prepared for the other side, when that is first needed: another copy, and its parts."""
+        # What prepare chose itself may be reproducible by its target alone, and would not be taken as a scheme.
+        asked = None if self.reproducible and not self.scheme.reproducible else self.scheme
+        matrix = self.data if self.is_cuda else arrays.as_caller(self.data, self.array.family, self.array.source)
+        found: Prepared = _verbs().prepare(
+            matrix, side="left" if self.side == "right" else "right", accuracy=self.target, scheme=asked,
+            reproducible=self.reproducible, out_dtype=self.asked_dtype, engine=self.engine,
+        )  # fmt: skip
+        return found
 
     @property
     def nbytes(self) -> int:
@@ -84,3 +141,13 @@ class Prepared:
             f"the {self.side} operand was prepared with {name}={mine!r}, the {partner.side} one with {name}={other!r}; "
             f"prepare both with the same {name}"
         )
+
+
+def _verbs() -> Any:
+    """The module of the public verbs, which stands above this one; whoever holds a prepared operand has loaded it."""
+    return import_module("prismm._api")
+
+
+def _adjoint(x: Any) -> Any:
+    """The conjugate transpose; of a vector the conjugate."""
+    return x.conj() if x.ndim < 2 else x.conj().T

@@ -83,7 +83,7 @@ class Problem:
 
     @property
     def big_integers(self) -> bool:
-        """Whether operands hold integers beyond 2^53."""
+        """Whether several terms stand for an element: integers beyond 2^53, or long doubles."""
         return self.terms_per_element > 1
 
     @property

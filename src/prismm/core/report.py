@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from prismm.core.plan import Plan
+    from prismm.core.plan import Decision, Plan
 
 _RECOMPUTED = ("lane dots", "float64", "double-double", "triple-double", "exact", "more moduli")
 
@@ -46,12 +46,12 @@ class Pieces(Sequence[Piece]):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Returned beside the result by ``full_output=True``; `docs/report.md` describes its properties.
 
     Attributes:
-        plan: the `Plan` that ran.
+        decision: scheme, engine and target, and what works out the plan; internal.
         outcome: what the executor recorded, from which the properties are read; internal.
         shape: shape of the result.
         pieces: two-dimensional products of the call, with result and bound; internal.
@@ -65,7 +65,7 @@ class Report:
     True
     """
 
-    plan: Plan
+    decision: Decision
     outcome: Outcome
     shape: tuple[int, ...]
     pieces: Sequence[Piece] = field(repr=False, default_factory=list)
@@ -74,24 +74,29 @@ class Report:
     repeated: int = 1
 
     @property
+    def plan(self) -> Plan:
+        """The `Plan` that ran."""
+        return self.decision.plan
+
+    @property
     def scheme(self) -> Any:
         """The scheme that ran."""
-        return self.plan.scheme
+        return self.decision.scheme
 
     @property
     def engine(self) -> str:
         """The engine that ran."""
-        return self.plan.engine
+        return self.decision.engine
 
     @property
     def accuracy(self) -> str:
         """The accuracy target; "none" where an explicit scheme returned its own value."""
-        return str(self.plan.target) if self.plan.target is not None else "none"
+        return str(self.decision.target) if self.decision.target is not None else "none"
 
     @property
     def reproducible(self) -> bool:
         """Whether the bits depend on nothing but operands, dtype, inner dimension and target."""
-        return self.plan.reproducible
+        return self.decision.reproducible
 
     @property
     def products(self) -> int:
@@ -194,6 +199,25 @@ class Report:
             "timings": dict(self.timings),
             "plan": self.plan.to_dict(),
         }
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape)) or "one number"
+        return f"<Report of {size}: {self}>"
+
+    def _repr_html_(self) -> str:
+        from prismm.core.notebook import bar, table
+
+        size = "×".join(map(str, self.shape)) or "one number"
+        rows = [
+            ["scheme", f"{self.scheme} on {self.engine}"],
+            ["accuracy", self.accuracy + (", reproducible" if self.reproducible else "")],
+            ["guarantee", self.plan.bound],
+            ["products", str(self.products)],
+            ["repaired", f"{self.repaired} of {sum(self.paths.values())} real entries"],
+            *([name, str(count)] for name, count in self.notes.items() if count),
+            ["time", f"{self.timings.get('total', 0.0) * 1e3:.1f} ms"],
+        ]
+        return table(f"product of {size} {self.plan.result}", [], rows) + bar(self.paths)
 
     def __str__(self) -> str:
         paths = ", ".join(f"{count} {path}" for path, count in self.paths.items()) or "no entries"

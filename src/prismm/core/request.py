@@ -109,7 +109,8 @@ def check_request(
     if scheme is not None and not (_is_scheme(scheme) or selects(scheme)):
         raise ArgumentError(
             f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), Words(...), ScaledHalf(...), TileInt8(...), "
-            f"Slices(...), Native(), Auto(), or an object of your own that keeps prismm.schemes.Scheme"
+            f"Slices(...), Native(), Auto(), a name such as 'residues:15', or an object of your own that keeps "
+            f"prismm.schemes.Scheme"
         )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")

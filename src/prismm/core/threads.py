@@ -30,7 +30,7 @@ from prismm.errors import ArgumentError, EngineError
 _LOCAL = threading.local()
 _GUARD = threading.RLock()
 _TEAMS: dict[int, _Team] = {}
-"""By their numbers of workers."""
+"""By their numbers of workers; teams of one of other callers than the main thread by minus the caller's identity."""
 
 _IDLE = 10.0
 """Seconds for which a team waits for work before it ends."""
@@ -79,7 +79,7 @@ def _processors() -> int:
 
 def limit_openmp() -> None:
     """Give the calling worker OpenMP teams of one; again whenever torch has come in since (it may bring a runtime)."""
-    loaded = "torch" in sys.modules
+    loaded = sys.modules.get("torch") is not None
     if getattr(_LOCAL, "limited", None) is loaded:
         return
     if loaded:
@@ -180,10 +180,10 @@ class _Team:
     nothing comes after None.
     """
 
-    def __init__(self, workers: int) -> None:
-        self.used = time.monotonic()
+    def __init__(self, workers: int, key: int) -> None:
+        self.used, self.key = time.monotonic(), key
         # The usual team would be started anew after every pause.
-        self.stays = workers == _processors()
+        self.stays = key == _processors()
         self.queues: list[SimpleQueue[tuple[_Ticket, int] | None]] = [SimpleQueue() for _ in range(workers)]
         places = _places(workers)
         try:
@@ -216,19 +216,23 @@ class _Team:
         with _GUARD:
             if time.monotonic() - self.used < _IDLE:
                 return
-            if _TEAMS.get(len(self.queues)) is self:
-                del _TEAMS[len(self.queues)]
+            if _TEAMS.get(self.key) is self:
+                del _TEAMS[self.key]
             for queue in self.queues:
                 queue.put(None)
 
 
 def _hand_out(ticket: _Ticket, workers: int, joining: bool) -> None:
     """Give a task to a team. joining: but to one of its workers, whose part is the first and the caller's own."""
+    key = workers
+    # Callers that run side by side with a worker each, such as Dask's threads, would wait for the one that they shared.
+    if workers == 1 and threading.current_thread() is not threading.main_thread():
+        key = -threading.get_ident()
     with _GUARD:
-        team = _TEAMS.get(workers)
+        team = _TEAMS.get(key)
         if team is None:
             environment.check_arithmetic()  # the caller's state is what they start with, and keep
-            team = _TEAMS[workers] = _Team(workers)
+            team = _TEAMS[key] = _Team(workers, key)
         team.used = time.monotonic()
         queues = _others(team) if joining else team.queues
         for index, queue in enumerate(queues, int(joining)):

@@ -1,4 +1,4 @@
-"""Matrices in files: NumPy's ``.npy``, memory-mapped, never unpickled; Matrix Market's ``.mtx``.
+"""Matrices in files: NumPy's ``.npy``, memory-mapped, and ``.npz``, never unpickled; Matrix Market's ``.mtx``; CSV.
 
 >>> import numpy as np, tempfile, pathlib
 >>> from prismm import files
@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from prismm.errors import FileError
-from prismm.files import mtx, npy
+from prismm.files import csv, mtx, npy, npz
 from prismm.files.source import open_regular
 
-Kind = Literal["npy", "mtx"]
+Kind = Literal["npy", "npz", "mtx", "csv"]
+
+ENDINGS = {".npy": "npy", ".npz": "npz", ".mtx": "mtx", ".mtx.gz": "mtx", ".csv": "csv", ".csv.gz": "csv"}
+"""Ends of names of files that are read, and their kinds."""
 
 
 @dataclass(frozen=True)
@@ -42,47 +46,60 @@ class Description:
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
-def kind(path: Path) -> Kind:
-    """Which kind of file a name stands for: ``"npy"``, or ``"mtx"`` for .mtx and .mtx.gz.
+def kind(path: str | PathLike[str]) -> Kind:
+    """Which kind of file a name stands for: ``"npy"``, ``"npz"``, ``"mtx"`` for .mtx and .mtx.gz, ``"csv"`` likewise.
 
     Raises FileError for any other ending.
     """
-    name = path.name.lower()
-    if name.endswith(".npy"):
-        return "npy"
-    if name.endswith((".mtx", ".mtx.gz")):
-        return "mtx"
-    raise FileError(f"{path}: unknown kind of file; pass a name that ends in .npy, .mtx or .mtx.gz")
+    name = Path(path).name.lower()
+    for ending, found in ENDINGS.items():
+        if name.endswith(ending):
+            return found  # type: ignore[return-value]
+    raise FileError(f"{path}: unknown kind of file; pass a name that ends in {', '.join(ENDINGS)}")
 
 
-def describe(path: Path) -> Description:
-    """Shape and element type from the header, nothing else read; FileError where it makes no sense.
+def check_result(path: str | PathLike[str]) -> None:
+    """FileError for a name under which no result is written."""
+    if not Path(path).name.lower().endswith((".npy", ".mtx")):
+        kind(path)
+        raise FileError(f"{path}: results are written as .npy or .mtx; convert it afterwards")
 
-    A Matrix Market file is float64, or complex128 where its field is complex.
+
+def describe(path: str | PathLike[str]) -> Description:
+    """Shape and element type from the header, nothing else read (but of CSV all); FileError where it makes no sense.
+
+    A Matrix Market file is float64, or complex128 where its field is complex; CSV is float64.
     """
-    if kind(path) == "npy":
-        shape, dtype = npy.describe(path)
-        return Description(shape, dtype, "npy")
+    path = Path(path)
+    found = kind(path)
+    if found in ("npy", "npz"):
+        shape, dtype = (npy if found == "npy" else npz).describe(path)
+        return Description(shape, dtype, found)
+    if found == "csv":
+        return Description(csv.describe(path), np.dtype(np.float64), "csv")
     header = mtx.describe(path)
     return Description(header.shape, header.dtype, "mtx")
 
 
-def read(path: Path, allocate: mtx.Allocate | None = None) -> np.ndarray[Any, Any]:
-    """The matrix in ``path``, 2-D: a read-only memory map (.npy) or a dense array (.mtx).
+def read(path: str | PathLike[str], allocate: mtx.Allocate | None = None) -> np.ndarray[Any, Any]:
+    """The matrix in ``path``, 2-D: a read-only memory map (.npy) or a dense array (all others).
 
     ``allocate(shape, dtype, order)`` provides the zeroed memory for a dense array; it may be a
     memory map, so that a matrix larger than memory can be read. Raises FileError for what cannot
     be read whole.
     """
-    if kind(path) == "npy":
+    path = Path(path)
+    found = kind(path)
+    if found == "npy":
         return npy.read(path)
-    return mtx.read(path, zeros if allocate is None else allocate)
+    reader = {"npz": npz.read, "mtx": mtx.read, "csv": csv.read}[found]
+    return reader(path, zeros if allocate is None else allocate)
 
 
-def sha256_of_file(path: Path) -> str:
+def sha256_of_file(path: str | PathLike[str]) -> str:
     """SHA-256 of a file's bytes, streamed."""
     try:
-        with open_regular(path) as stream:
+        with open_regular(Path(path)) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except FileError:
         raise

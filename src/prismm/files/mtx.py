@@ -66,7 +66,7 @@ class Header:
 
 def describe(path: Path) -> Header:
     """The header of ``path``; FileError, with the line, where it does not follow the format."""
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         return _read_header(path, stream)
 
 
@@ -76,7 +76,7 @@ def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
     ``allocate(shape, dtype, order)`` gives the zeroed array to fill.
     """
     whole = _has_diagonal(path)
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         header = _read_header(path, stream)
         if whole:
             header = replace(header, diagonal=True, entries=header.entries + header.shape[0])
@@ -87,7 +87,7 @@ def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
         for lines, columns in _columns(path, stream, header):
             found += len(lines)
             if found > header.entries:
-                _bad(path, lines[header.entries - found], f"more than the {promise}")
+                bad(path, lines[header.entries - found], f"more than the {promise}")
             _store(path, header, put, lines, columns)
         if found < header.entries:
             raise FileError(f"{path}: truncated: {found} of the {promise}")
@@ -99,7 +99,7 @@ def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
 
 def _has_diagonal(path: Path) -> bool:
     """Whether this is a skew-symmetric array with its zero diagonal, which MATLAB's writer does not leave out."""
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         header = _read_header(path, stream)
         if header.diagonal or header.layout != "array":
             return False
@@ -124,7 +124,7 @@ def write(stream: IO[bytes], array: np.ndarray[Any, Any]) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def open_text(path: Path) -> Iterator[IO[bytes]]:
     """The decompressed bytes of a file; every way of failing to read them is a FileError."""
     try:
         with open_regular(path) as raw:
@@ -146,11 +146,13 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise FileError(f"{path}: {error.strerror or error}") from error
 
 
-def _bad(path: Path, line: int, what: str) -> NoReturn:
+def bad(path: Path, line: int, what: str) -> NoReturn:
+    """FileError for a line."""
     raise FileError(f"{path}, line {line}: {what}")
 
 
-def _show(token: bytes) -> str:
+def show(token: bytes) -> str:
+    """The beginning of a token, for a message."""
     return repr(token[:40].decode("ascii", "backslashreplace"))
 
 
@@ -162,20 +164,20 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
         raise FileError(f"{path}: its lines end in carriage returns alone; end them in line feeds")
     words = banner.lower().split()
     if len(words) == 5 and words[0] == b"%%matrixmarket" and words[1] == b"vector":
-        _bad(path, 1, "holds a vector; write it as a matrix of one column")
+        bad(path, 1, "holds a vector; write it as a matrix of one column")
     # MATLAB's writer calls a dense matrix "mtx".
     if len(words) != 5 or words[0] != b"%%matrixmarket" or words[1] not in (b"matrix", b"mtx"):
         form = "%%MatrixMarket matrix array|coordinate real|integer|complex|pattern general|…"
-        _bad(path, 1, f"{_show(banner.strip())} is no Matrix Market banner ({form})")
+        bad(path, 1, f"{show(banner.strip())} is no Matrix Market banner ({form})")
     layout, field, symmetry = (word.decode("ascii", "backslashreplace") for word in words[2:])
     if layout not in ("array", "coordinate"):
-        _bad(path, 1, f"layout {layout!r}; pass array or coordinate")
+        bad(path, 1, f"layout {layout!r}; pass array or coordinate")
     if field not in _FIELDS:
-        _bad(path, 1, f"field {field!r}; pass real, integer, complex or pattern")
+        bad(path, 1, f"field {field!r}; pass real, integer, complex or pattern")
     if symmetry not in _SYMMETRIES:
-        _bad(path, 1, f"symmetry {symmetry!r}; pass {', '.join(_SYMMETRIES)}")
+        bad(path, 1, f"symmetry {symmetry!r}; pass {', '.join(_SYMMETRIES)}")
     if field == "pattern" and (layout == "array" or symmetry == "skew-symmetric"):
-        _bad(path, 1, f"a pattern cannot be {layout} {symmetry}; write its values, with a real or an integer field")
+        bad(path, 1, f"a pattern cannot be {layout} {symmetry}; write its values, with a real or an integer field")
     for line in itertools.count(2):
         text = _line(path, stream, line)
         if not text:
@@ -186,12 +188,12 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
     wanted = 2 if layout == "array" else 3
     if len(sizes) != wanted or not all(size.isdigit() for size in sizes):
         names = "rows columns" + (" entries" if wanted == 3 else "")
-        _bad(path, line, f"{_show(text.strip())} where the {wanted} sizes belong ({names})")
+        bad(path, line, f"{show(text.strip())} where the {wanted} sizes belong ({names})")
     if max(map(len, sizes)) > _DIGITS:
-        _bad(path, line, f"{_show(text.strip())} has a size of more than {_DIGITS} digits; write one that can be held")
+        bad(path, line, f"{show(text.strip())} has a size of more than {_DIGITS} digits; write one that can be held")
     m, n = int(sizes[0]), int(sizes[1])
     if symmetry != "general" and m != n:
-        _bad(path, line, f"a {symmetry} matrix is square, not {m}x{n}")
+        bad(path, line, f"a {symmetry} matrix is square, not {m}x{n}")
     if layout == "coordinate":
         entries = int(sizes[2])
     elif symmetry == "general":
@@ -205,7 +207,7 @@ def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Se
     """Chunks of entry lines: their line numbers, and their tokens column by column."""
     width = _FIELDS[header.field] + (2 if header.layout == "coordinate" else 0)
     line = header.line
-    for texts in _blocks(path, stream, line + 1):
+    for texts in blocks(path, stream, line + 1):
         rows = [text.split() for text in texts]
         numbers: Sequence[int] = range(line + 1, line + 1 + len(rows))
         line += len(rows)
@@ -215,7 +217,7 @@ def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Se
             content = [(i, row) for i, row in pairs if row and row[0][:1] != b"%"]
             for i, row in content:
                 if len(row) != width:
-                    _bad(path, i, f"{_show(b' '.join(row))} where {width} numbers belong")
+                    bad(path, i, f"{show(b' '.join(row))} where {width} numbers belong")
             numbers, rows = [i for i, _ in content], [row for _, row in content]
         if rows:
             yield numbers, list(zip(*rows, strict=True))
@@ -225,11 +227,11 @@ def _line(path: Path, stream: IO[bytes], number: int) -> bytes:
     """What follows of a line; FileError where that is too much."""
     text = stream.readline(_LINE)
     if len(text) == _LINE and not text.endswith(b"\n"):
-        _bad(path, number, f"has more than {_LINE} bytes; break it, or leave it out where it is a comment")
+        bad(path, number, f"has more than {_LINE} bytes; break it, or leave it out where it is a comment")
     return text
 
 
-def _blocks(path: Path, stream: IO[bytes], line: int) -> Iterator[list[bytes]]:
+def blocks(path: Path, stream: IO[bytes], line: int) -> Iterator[list[bytes]]:
     """The lines from this one on, some at a time."""
     while block := stream.read(_BLOCK):
         if not block.endswith(b"\n"):
@@ -248,16 +250,16 @@ def _store(path: Path, header: Header, put: _Fill, lines: Sequence[int], columns
         numbers = columns[2:]
     values = np.ones(len(lines), header.dtype)
     if header.field == "complex":
-        values.real = _floats(path, lines, numbers[0])
-        values.imag = _floats(path, lines, numbers[1])
+        values.real = floats(path, lines, numbers[0])
+        values.imag = floats(path, lines, numbers[1])
     elif header.integer:
         values = _integers(path, lines, numbers[0])
     elif header.field != "pattern":
-        values = _floats(path, lines, numbers[0])
+        values = floats(path, lines, numbers[0])
     complaint = put(i, j, values)
     if complaint is not None:
         place, what = complaint
-        _bad(path, lines[place], what)
+        bad(path, lines[place], what)
 
 
 def _parse(
@@ -277,11 +279,11 @@ def _parse(
             try:
                 kind(token.replace(b"_", b"?"))
             except ValueError:
-                _bad(path, line, f"{_show(token)} is not {what}")
+                bad(path, line, f"{show(token)} is not {what}")
         raise
 
 
-def _floats(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
+def floats(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
     """Tokens to the nearest float64 each (Python's float rounds correctly)."""
     try:
         if b"_" in b"".join(tokens):
@@ -291,7 +293,7 @@ def _floats(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.nda
         values = np.array(_parse(path, lines, tokens, _decimal, "a number"))
     for place in np.flatnonzero(np.isinf(values)).tolist():
         if b"i" not in tokens[place].lower():
-            _bad(path, lines[place], f"{_show(tokens[place])} is beyond the range of float64")
+            bad(path, lines[place], f"{show(tokens[place])} is beyond the range of float64")
     return values
 
 
@@ -306,12 +308,12 @@ def _integers(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.n
     values = _parse(path, lines, tokens, int, "an integer, as the file's field has it")
     if max(max(values), -min(values)) > 1 << 53:
         for line, value in zip(lines, values, strict=True):
-            if not _exact(value):
-                _bad(path, line, f"the integer {value} is no float64, {_WIDE}")
+            if not exact(value):
+                bad(path, line, f"the integer {value} is no float64, {_WIDE}")
     return np.array(values, np.float64)
 
 
-def _exact(value: int) -> bool:
+def exact(value: int) -> bool:
     """Whether an integer is a float64: at most 53 bits between its ends, below 2^1024."""
     magnitude = abs(value)
     trailing = (magnitude & -magnitude).bit_length() - 1
@@ -324,7 +326,7 @@ def _indices(path: Path, lines: Sequence[int], tokens: Sequence[bytes], size: in
     if min(values) < 1 or max(values) > size:
         for line, value in zip(lines, values, strict=True):
             if not 1 <= value <= size:
-                _bad(path, line, f"{name} {value} is not between 1 and {size}")
+                bad(path, line, f"{name} {value} is not between 1 and {size}")
     return np.array(values, np.int64) - 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from prismm.errors import FileError
 from prismm.files.source import compression, open_regular
 
-_LONGEST = 1 << 16  # bytes of a header, which NumPy reads whole whatever length it claims: one of 10,000 is its limit
+LONGEST = 1 << 16  # bytes of a header, which NumPy reads whole whatever length it claims: one of 10,000 is its limit
 _KINDS = "biufc"  # bool, integers, floats, complex: what a matrix can hold
 
 
@@ -47,22 +47,31 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
             by = compression(stream)
             if by is not None:
                 raise FileError(f"{path}: is compressed by {by}; decompress it, or read it in NumPy and np.save it")
-            start = io.BytesIO(stream.read(_LONGEST))
-            version = np.lib.format.read_magic(start)
-            if version not in ((1, 0), (2, 0), (3, 0)):
-                raise FileError(f"{path}: is of .npy version {version}; write it again with np.save(path, x)")
-            with warnings.catch_warnings():  # NumPy tells of headers that Python 2 wrote
-                warnings.simplefilter("ignore")
-                if version == (1, 0):
-                    shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
-                else:  # 3 differs from 2 by names beyond Latin-1 in structured types, which are no matrices
-                    shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
-            offset = start.tell()
+            start = stream.read(LONGEST)
             size = stream.seek(0, 2)
     except FileError:
         raise
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
+    return parsed(path, start, size)
+
+
+def parsed(path: Path, beginning: bytes, size: int) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
+    """The same of an array whose bytes begin so, and are so many; FileError unless it is a whole matrix of numbers."""
+    start = io.BytesIO(beginning)
+    try:
+        version = np.lib.format.read_magic(start)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise FileError(f"{path}: is of .npy version {version}; write it again with np.save(path, x)")
+        with warnings.catch_warnings():  # NumPy tells of headers that Python 2 wrote
+            warnings.simplefilter("ignore")
+            if version == (1, 0):
+                shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
+            else:  # 3 differs from 2 by names beyond Latin-1 in structured types, which are no matrices
+                shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
+        offset = start.tell()
+    except FileError:
+        raise
     except Exception as error:  # NumPy parses the header as Python, and that fails in many ways
         raise FileError(f"{path}: not a .npy file: {_first_line(error)}") from error
     if dtype.hasobject:

@@ -25,6 +25,8 @@ from prismm.programs import derivatives, gemms, operators, places, policy, recip
 from prismm.programs.policy import Policy
 
 _HOOK = "joint_custom_pre_pass"
+_SUMS = "_c10d_functional.all_reduce", "_c10d_functional.reduce_scatter"
+_ROUNDED = "native", "fast"
 _BY_DECOMPOSITION = ("addbmm",)
 """Operators that torch takes apart into others of the table before the pass."""
 
@@ -164,7 +166,18 @@ class ProductPass(CustomGraphPass):
         for node in list(graph.nodes):
             if node.op == "call_function" and gemms.operator_of(node.target) is not None:
                 self._replace(graph, node)
+        self._check_sums(graph)
         graph.lint()
+
+    def _check_sums(self, graph: torch.fx.Graph) -> None:
+        """Warn of sums over ranks in a graph: DTensors stand there as each rank's parts."""
+        exact = any(x.recipe.reproducible or x.recipe.accuracy not in (None, *_ROUNDED) for x in self.policy.rules)
+        if exact and any(str(node.target).startswith(_SUMS) for node in graph.nodes):
+            warnings.warn(
+                "a graph adds entries over ranks, by torch's own reduction: where that is the sum over a sharded inner "
+                "dimension, or of gradients, it is rounded; prismm.emulate makes such products of DTensors exactly",
+                stacklevel=2,
+            )
 
     def _replace(self, graph: torch.fx.Graph, node: torch.fx.Node) -> None:
         gemm = _asked(node)

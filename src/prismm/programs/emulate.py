@@ -9,29 +9,27 @@ every composite function would have to be written anew. Modes belong to a thread
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
+import inspect
 import threading
-import time
-import warnings
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from prismm.errors import ArgumentError, PrismmError
-from prismm.programs import gemms, places
-from prismm.programs.gemms import LEFT, Gemm, Method
-from prismm.programs.places import Place
+from prismm.errors import ArgumentError
+from prismm.programs import gemms
+from prismm.programs.block import Block
+from prismm.programs.places import Spot
 from prismm.programs.policy import Policy
-from prismm.programs.recipe import Recipe
-from prismm.programs.record import Call, Record
+from prismm.programs.record import Record
 
 _BUSY = threading.local()
-_OFF = Recipe(off=True)
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class emulate:
+class emulate(contextlib.ContextDecorator):
     """Make the products of a block by a policy: ``with prismm.emulate(policy) as record: ...``.
 
     mm, addmm, bmm, baddbmm, addbmm, mv, addmv, dot and vdot, their out= and in-place forms, and all that ends in them
@@ -50,7 +48,8 @@ class emulate:
         dependencies: keep, too, which calls' results went into each call (`Call.after`); implies calls.
 
     Raises:
-        ArgumentError, AccuracyError: for what is no policy, or a policy for another model. Within the block, the errors
+        ArgumentError, AccuracyError: for what is no policy, or a policy for another model, and for a decorated
+        generator or coroutine, which would run outside the block. Within the block, the errors
         of `matmul` for a scheme that cannot make a product, with a note of the place.
 
     >>> import prismm, torch
@@ -58,6 +57,15 @@ class emulate:
     >>> with prismm.emulate("correctly-rounded"):
     ...     print((a @ b).item())
     1.0
+
+    A function may be decorated, too: each of its calls is a block, and one record counts them all.
+
+    >>> exactly = prismm.emulate("correctly-rounded")
+    >>> @exactly
+    ... def product(a, b):
+    ...     return a @ b
+    >>> product(a, b).item(), product(a, b).item(), exactly.record.rows[0].count
+    (1.0, 1.0, 2)
     """
 
     def __init__(
@@ -82,9 +90,16 @@ class emulate:
         self.attention = attention
         self.record = Record(self.policy, keeps_calls=calls or dependencies)
         self.dependencies = dependencies
-        self._origins: dict[tuple[int, int], Place] = {}
-        self._producers: dict[int, tuple[Any, frozenset[int]]] = {}
+        self.origins: dict[tuple[int, int], Spot] = {}
+        self.producers: dict[int, tuple[Any, frozenset[int]]] = {}
         self._entered = threading.local()
+
+    def __call__(self, function: _F) -> _F:
+        """The function with a block around each call."""
+        if any(test(function) for test in (inspect.iscoroutinefunction, inspect.isgeneratorfunction,
+                                           inspect.isasyncgenfunction)):  # fmt: skip
+            raise ArgumentError(f"{function.__qualname__} returns before its code runs; open a block inside it")
+        return super().__call__(function)
 
     def __enter__(self) -> Record:
         block = contextlib.ExitStack()
@@ -93,25 +108,15 @@ class emulate:
 
             block.enter_context(Decomposed())
         block.enter_context(_Mode(self))
-        self._entered.__dict__.setdefault("blocks", []).append((block, time.perf_counter()))
+        self._entered.__dict__.setdefault("blocks", []).append(block)
+        self.record.enter_block()
         return self.record
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        block, start = self._entered.blocks.pop()
-        block.__exit__(kind, value, traceback)
-        self.record.wall_seconds += time.perf_counter() - start
+        self._entered.blocks.pop().__exit__(kind, value, traceback)
+        self.record.leave_block()
         if kind is None:
             self.record.synchronize()
-
-
-@contextlib.contextmanager
-def _busy() -> Iterator[None]:
-    """Operators that make a product are none of the program's: outer blocks let them pass."""
-    _BUSY.depth = 1
-    try:
-        yield
-    finally:
-        _BUSY.depth = 0
 
 
 def is_active() -> bool:
@@ -121,10 +126,10 @@ def is_active() -> bool:
 
 def note_hidden(operator: str, what: str) -> None:
     """Tell the blocks that are open in this thread of something that multiplies out of their reach."""
-    for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, _Mode):
-            place = places.here(mode.owner.models)
-            mode.owner.record.hide(operator, place.module, place.where, what)
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
+    if modes:
+        block = modes[-1].block
+        block.hide(operator, block.spots.here().place, what)
 
 
 class _Mode(TorchDispatchMode):
@@ -132,146 +137,62 @@ class _Mode(TorchDispatchMode):
 
     def __init__(self, owner: emulate) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.owner = owner
-        self.thread = threading.get_ident()
-        outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
-        self.outer = outer[-1] if outer else None
+        outer = [mode.block for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
+        self.block: Block = Block(owner, outer[-1] if outer else None)
+        self.roles = _roles()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(_BUSY, "depth", 0):
             return func(*args, **kwargs)
-        if gemms.operator_of(func) is not None:
-            return self._product(func, args, kwargs)
-        if gemms.composite(func) and func._can_decompose():
+        role = self.roles.get(func)
+        if role is None:
+            role = self.roles[func] = _role_of(func)
+        if isinstance(role, int):
+            # Operators that make a product are none of the program's: outer blocks let them pass.
+            _BUSY.depth = 1
+            try:
+                return self.block.product(role, func, args, kwargs)
+            finally:
+                _BUSY.depth = 0
+        if role == _COMPOSITE:
             # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
             with self:
                 return func.decompose(*args, **kwargs)
-        what = gemms.hidden(func)
-        if what is not None:
-            place, _ = self._place(func)
-            if not place.internal:
-                for mode in self._chain():
-                    mode.owner.record.hide(func._schema.name.removeprefix("aten::"), place.module, place.where, what)
+        if role != _OTHER:
+            self.block.hidden(func, role)
         result = func(*args, **kwargs)
-        self._follow(func, args, kwargs, result)
+        if self.block.follows:
+            self._follow(func, args, kwargs, result)
         return result
-
-    def _product(self, func: Any, args: Any, kwargs: Any) -> Any:
-        gemm = gemms.gemm_of(func, args, kwargs)
-        place, backward = self._place(func, gemm)
-        if place.internal:
-            return func(*args, **kwargs)
-        decided, rule = self._decide(gemms.operator_of(func) or "", place, backward)
-        recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
-        reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
-        clock = _Clock(args)
-        if isinstance(gemm, str) or recipe.off:
-            with _busy():
-                clock.begin()
-                result = func(*args, **kwargs)
-                clock.stop()
-            method = LEFT
-            gemm = gemms.unchecked(func, args, kwargs)
-        else:
-            try:
-                with _busy():
-                    result, method = _multiplied(gemm, recipe, clock)
-            except PrismmError as error:
-                error.add_note(f"in {gemm.operator} of module {place.module!r}, {place.where}")
-                raise
-        for mode in self._chain():
-            mode._enter(gemm, place, backward, method, rule if mode is decided else None, reason, clock, result)
-        return result
-
-    def _chain(self) -> list[_Mode]:
-        """This block and those around it."""
-        found, mode = [], self
-        while mode is not None:
-            found.append(mode)
-            mode = mode.outer  # type: ignore[assignment]
-        return found
-
-    def _decide(self, operator: str, place: Place, backward: bool) -> tuple[_Mode, int | None]:
-        """The innermost block with a rule for this product, and the rule."""
-        for mode in self._chain():
-            rule = mode.owner.policy.choose(place.module, operator, backward, place.where)
-            if rule is not None:
-                return mode, rule
-        return self, None
-
-    def _place(self, func: Any, gemm: Any = None) -> tuple[Place, bool]:
-        """Where a call comes from, and whether autograd makes it: then where its forward product came from."""
-        import torch
-
-        node = torch._C._current_autograd_node()
-        if node is None:
-            place = places.here(self.owner.models)
-            if torch.is_grad_enabled() and _needs_grad(gemm):
-                # The node of this very call has taken the last number; its backward products will carry it.
-                number = torch._C._autograd._get_sequence_nr() - 1
-                for mode in self._chain():
-                    _bounded(mode.owner._origins)[mode.thread, number] = place
-            return place, False
-        number = node._sequence_nr()
-        for mode in self._chain():
-            known = mode.owner._origins.get((mode.thread, number))
-            if known is not None:
-                return known, True
-        return places.here(self.owner.models), True
-
-    def _enter(
-        self, gemm: Any, place: Place, backward: bool, method: Method, rule: int | None, reason: str, clock: _Clock,
-        result: Any,
-    ) -> None:  # fmt: skip
-        record = self.owner.record
-        number = record.take_number()
-        batch, m, k, n = gemm.shape
-        call = Call(
-            number, place.module, place.where, gemm.operator, backward, batch, m, k, n,
-            str(gemm.dtype).removeprefix("torch."), str(gemm.a.device), clock.seconds, method, rule, reason,
-            self._sources([gemm.a, gemm.b, gemm.c]) if self.owner.dependencies else frozenset(),
-        )  # fmt: skip
-        if self.owner.dependencies:
-            self._produced([result], frozenset([number]))
-        record.add(call, clock.events)
-
-    # Dependencies are kept by storage: views share it, and a write into a part counts for the whole.
 
     def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        for mode in self._chain():
-            if not mode.owner.dependencies:
+        for block in self.block.chain:
+            if not block.owner.dependencies:
                 continue
-            sources = mode._sources(_pytree.tree_leaves((args, kwargs)))
+            sources = block.sources(_pytree.tree_leaves((args, kwargs)))
             if sources:
                 written = _written(func, args, kwargs) if func._schema.is_mutable else []
-                mode._produced(_pytree.tree_leaves((result, written)), sources)
+                block.produced(_pytree.tree_leaves((result, written)), sources)
 
-    def _sources(self, values: list[Any]) -> frozenset[int]:
-        import torch
 
-        found: frozenset[int] = frozenset()
-        for value in values:
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                producer = self.owner._producers.get(value.untyped_storage()._cdata)
-                if producer is not None and not producer[0].expired():
-                    found |= producer[1]
-        return found
+_COMPOSITE, _OTHER = "composite", "other"
 
-    def _produced(self, values: list[Any], calls: frozenset[int]) -> None:
-        import torch
-        from torch.multiprocessing.reductions import StorageWeakRef
 
-        for value in values:
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                storage = value.untyped_storage()
-                producer = self.owner._producers.get(storage._cdata)
-                found = calls if producer is None or producer[0].expired() else calls | producer[1]
-                if len(self.owner._producers) >= _MOST:
-                    gone = [key for key, (reference, _) in self.owner._producers.items() if reference.expired()]
-                    for key in gone:
-                        del self.owner._producers[key]
-                self.owner._producers[storage._cdata] = StorageWeakRef(storage), found
+@functools.cache
+def _roles() -> dict[Any, int | str]:
+    """By overload: the number of one whose products' layouts are kept, -1 of others that multiply; else what
+    `_role_of` says of it, once it has been met.
+    """
+    products = enumerate(gemms.products())
+    return {function: number if function._overloadname == "default" else -1 for number, function in products}
+
+
+def _role_of(function: Any) -> str:
+    """What an overload is that makes no product itself: a composition of others, what multiplies in it, or neither."""
+    if gemms.composite(function) and function._can_decompose():
+        return _COMPOSITE
+    return gemms.hidden(function) or _OTHER
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -282,89 +203,3 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
         for x in func._schema.arguments
         if x.alias_info is not None and x.alias_info.is_write and x.name in given
     ]
-
-
-_MOST = 1 << 18
-"""Entries that a block keeps of where forward products came from, and of who produced a storage."""
-
-
-def _bounded(origins: dict[Any, Place]) -> dict[Any, Place]:
-    """The dictionary, without its older half where it is full: graphs that old were run through, or forgotten."""
-    if len(origins) >= _MOST:
-        for key in list(itertools.islice(origins, _MOST // 2)):
-            origins.pop(key, None)
-    return origins
-
-
-def _needs_grad(gemm: Any) -> bool:
-    return isinstance(gemm, Gemm) and any(x.requires_grad for x in (gemm.a, gemm.b, gemm.c) if x is not None)
-
-
-def _multiplied(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Method]:
-    """The product by a recipe, written to its target if it has one."""
-
-    if recipe.reads_data:
-        clock.begin()
-        value, method, seconds = gemms.multiply_and_describe(gemm, recipe)
-        clock.stop(seconds)
-    else:
-        method = _described(gemm, recipe)
-        clock.begin()
-        value = gemms.multiply(gemm, recipe)
-        clock.stop()
-    if gemm.target is None:
-        return value, method
-    if gemm.target.shape != value.shape:
-        if gemm.target.numel():
-            warnings.warn(
-                f"an output with one or more elements was resized since it had shape {list(gemm.target.shape)}, which "
-                f"does not match the required output shape {list(value.shape)}",
-                stacklevel=2,
-            )
-        gemm.target.resize_(value.shape)
-    gemm.target.detach().copy_(value)
-    return gemm.target, method
-
-
-_KNOWN: dict[Any, Method] = {}
-"""How products were made whose shapes and types decide that."""
-
-
-def _described(gemm: Gemm, recipe: Recipe) -> Method:
-    key = (
-        gemm.operator, gemm.shape, gemm.a.dtype, gemm.dtype, gemm.a.device, gemm.plain, recipe,
-        gemms.environment_key(),
-    )  # fmt: skip
-    method = _KNOWN.get(key)
-    if method is None:
-        if len(_KNOWN) >= 1 << 14:
-            _KNOWN.clear()
-        method = _KNOWN[key] = gemms.describe(gemm, recipe)
-    return method
-
-
-class _Clock:
-    """Wall-clock time of a product: at once on a CPU, by two events on a GPU, where nothing is made to wait."""
-
-    def __init__(self, args: Any) -> None:
-        import torch
-
-        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
-        self.on_gpu = on_gpu and not torch.cuda.is_current_stream_capturing()
-        self.events: tuple[Any, Any] | None = None
-        self.seconds = 0.0
-
-    def begin(self) -> None:
-        """Begin."""
-        import torch
-
-        if self.on_gpu:
-            self.events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            self.events[0].record()
-        self.start = time.perf_counter()
-
-    def stop(self, seconds: float | None = None) -> None:
-        """End; `seconds` where the product was timed apart from what was told of it."""
-        self.seconds = time.perf_counter() - self.start if seconds is None else seconds
-        if self.events is not None:
-            self.events[1].record()

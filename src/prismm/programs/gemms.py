@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import math
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm import dispatch
+from prismm.core import arrays
 from prismm.programs.policy import OPERATORS
 from prismm.programs.recipe import Recipe
 
@@ -145,6 +147,11 @@ def _table() -> dict[Any, tuple[str, tuple[str, ...], bool]]:
     return found
 
 
+def products() -> tuple[Any, ...]:
+    """The overloads of the operators, out= and in-place forms included."""
+    return tuple(_table())
+
+
 def operator_of(function: Any) -> str | None:
     """The operator that an aten overload belongs to, or None for what is no product."""
     entry = _table().get(function)
@@ -184,7 +191,9 @@ def check(gemm: Gemm, traced: bool = False) -> Gemm | str:
 
     a, b, c, operator = gemm.a, gemm.b, gemm.c, gemm.operator
     tensors = [x for x in (a, b, c, gemm.target) if x is not None]
-    if not traced and any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+    plain = all(type(x) in (torch.Tensor, torch.nn.Parameter) for x in tensors)
+    # Of DTensors every rank multiplies its parts (`prismm.distributed`).
+    if not traced and not plain and not all(map(arrays.sharded, tensors)):
         return "a tensor subclass"
     if any(x.layout is not torch.strided for x in tensors):
         return "not dense"
@@ -210,13 +219,21 @@ def check(gemm: Gemm, traced: bool = False) -> Gemm | str:
         fits = fits and (gemm.target is not c or tuple(c.shape) == tuple(shape))
     if not fits:
         return "refused by torch"
+    scalars = rounded_scalars(gemm)
+    if isinstance(scalars, str):
+        return scalars
+    return Gemm(operator, a, b, c, *scalars, gemm.dtype, gemm.target)
+
+
+def rounded_scalars(gemm: Gemm) -> tuple[complex, complex] | str:
+    """alpha and beta in the product's own precision, as torch takes them, or why it is left to torch."""
     try:
         alpha, beta = (_scalar(x, gemm.dtype) for x in (gemm.alpha, gemm.beta))
     except (TypeError, ValueError, OverflowError):
         return "refused by torch"
     if not all(map(math.isfinite, (alpha.real, alpha.imag, beta.real, beta.imag))):
         return "a scalar that is not finite"
-    return Gemm(operator, a, b, c, alpha, beta, gemm.dtype, gemm.target)
+    return alpha, beta
 
 
 @functools.cache
@@ -248,7 +265,7 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
     Raises:
         PrismmError: for a recipe that cannot make this product.
     """
-    if gemm.c is not None and recipe.is_default and gemm.a.dtype == gemm.dtype:
+    if gemm.c is not None and recipe.is_default and gemm.a.dtype == gemm.dtype and not arrays.sharded(gemm.a):
         from prismm.cpu.fast_paths import fast_sum
 
         value = fast_sum(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
@@ -259,6 +276,10 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
 
 def multiply_and_describe(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Method, float]:
     """The product, how it was made, and the seconds that it took without the telling."""
+    if arrays.sharded(gemm.a):
+        method = describe(gemm, recipe)
+        start = time.perf_counter()
+        return multiply(gemm, recipe), method, time.perf_counter() - start
     value, report = _result(gemm, recipe, with_report=True)
     return value, method_of(report.plan, not gemm.plain, gemm.a.is_cuda), float(report.timings.get("total", 0.0))
 
@@ -266,7 +287,17 @@ def multiply_and_describe(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Met
 def describe(gemm: Gemm, recipe: Recipe) -> Method:
     """How a product will be made whose recipe does not look at the data."""
     a, b = _operands(gemm)
+    if arrays.sharded(a):
+        # The whole product, of which each rank makes its part.
+        a, b = (torch_zeros(x) for x in (a, b))
     return method_of(dispatch.explain(a, b, recipe.asked()[:6], foresee=False), not gemm.plain, gemm.a.is_cuda)
+
+
+def torch_zeros(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of this shape and type, on its device, that takes no memory."""
+    import torch
+
+    return torch.zeros((), dtype=x.dtype, device=x.device).expand(x.shape)
 
 
 def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
@@ -283,6 +314,12 @@ def _result(gemm: Gemm, recipe: Recipe, *, with_report: bool = False) -> tuple[t
     a, b = _operands(gemm)
     c = gemm.c.detach() if gemm.c is not None else None
     keywords = recipe.asked()
+    if arrays.sharded(a):
+        from prismm.distributed.product import multiply as multiply_parts
+
+        narrow = gemm.dtype if gemm.dtype.itemsize == 2 else None
+        factors = None if gemm.plain else (gemm.alpha, gemm.beta if c is not None else 0.0)
+        return multiply_parts(a, b, c, factors, keywords, narrow), None
     if gemm.plain or gemm.a.is_cuda:
         found = dispatch.matmul(a, b, keywords, full_output=with_report)
         value, report = found if with_report else (found, None)

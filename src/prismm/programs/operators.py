@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from typing import Any
 
 import torch
@@ -65,6 +66,8 @@ def matmul(a: Tensor, b: Tensor, recipe: str | Recipe = "native", dtype: torch.d
         raise ArgumentError(_SHELL)
     if _unseen_level():
         raise OperandError(_UNSEEN)
+    if arrays.sharded(a, b):
+        _serve_sharded(torch.compiler.is_dynamo_compiling())
     found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
     return found
 
@@ -94,6 +97,8 @@ def gemm(
         raise ArgumentError(_SHELL)
     if _unseen_level():
         raise OperandError(_UNSEEN)
+    if arrays.sharded(c, a, b):
+        _serve_sharded(torch.compiler.is_dynamo_compiling())
     found: Tensor = torch.ops.prismm.gemm.default(c, a, b, text, alpha, beta)
     return found
 
@@ -107,8 +112,9 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     given = "workspace=" if workspace is not None else given
     kind_a, kind_b = (x.dtype if isinstance(x, Tensor) else type(x).__name__ for x in (a, b))
     if torch.compiler.is_dynamo_compiling():
-        error = "" if keywords[1] is None or _READS_DATACLASSES else _OPAQUE
+        error = "" if keywords[1] is None or isinstance(keywords[1], str) or _READS_DATACLASSES else _OPAQUE
         error = _UNSEEN if _unseen_level() else error
+        error = _SHARDED if arrays.sharded(a, b) else error
         if not error:
             text, dtype, error = _constants(kind_a, kind_b, given, *keywords)
         if not error:
@@ -140,6 +146,37 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
             if why not in ("", arrays.REQUIRES_GRAD):
                 raise OperandError(f"{name} {why}, which does not take torch.ops.prismm.matmul: {error}") from error
         raise
+
+
+def sharded_gemm(
+    a: Any, b: Any, c: Any, factors: tuple[complex, complex], transposes: tuple[str, str], keywords: tuple[Any, ...],
+    out: Any, full_output: bool,
+) -> Tensor:  # fmt: skip
+    """`prismm.gemm` of DTensors."""
+    from prismm import distributed
+
+    given = "out=" if out is not None else "full_output=" if full_output else ""
+    if given or keywords[6] is not None:
+        raise OperandError(f"an operand is a DTensor, and {given or 'workspace='} cannot follow; leave it out")
+    for name, x in (("a", a), ("b", b), ("c", c)):
+        if isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled():
+            raise OperandError(
+                f"{name} requires grad, and gemm has no derivative; pass {name}.detach(), or call "
+                "prismm.programs.operators.gemm"
+            )
+    return distributed.gemm(a, b, c, factors, transposes, keywords)
+
+
+_SHARDED = "ranks agree on products of DTensors as they run, which no graph holds"
+
+
+def _serve_sharded(compiling: bool) -> None:
+    """Have DTensor's dispatcher know the operators; `prismm.distributed` is loaded for it."""
+    if compiling:
+        raise OperandError(f"{_SHARDED}; call prismm.matmul, before which the graph ends, or multiply outside")
+    from prismm.programs import sharded
+
+    sharded.serve()
 
 
 def _unseen_level() -> bool:
@@ -238,8 +275,10 @@ def _asked(
     import numpy as np
 
     from prismm.core.request import check_request
+    from prismm.schemes.names import scheme_of
 
     load()
+    scheme = scheme_of(scheme)
     check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
     name, why, other, kind = ("a", why_a, "b", kind_b) if why_a else ("b", why_b, "a", kind_a)
     detached = f", or pass {name}.detach()" if why == arrays.REQUIRES_GRAD else ""
@@ -268,6 +307,14 @@ def _recipe(accuracy: Any, scheme: Any, reproducible: bool, engine: str | None, 
 @functools.cache
 def load() -> Any:
     """The namespace ``torch.ops.prismm``, with both operators registered; once a process."""
+    with _LOADING:
+        # Threads may come here together: the cache knows nothing of a call that is under way.
+        if not _LIBRARIES:
+            _LIBRARIES.append(_registered())
+    return torch.ops.prismm
+
+
+def _registered() -> Any:
     library = torch.library.Library("prismm", "FRAGMENT")
     for schema in _SCHEMAS.values():
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
@@ -281,10 +328,10 @@ def load() -> Any:
     library.impl("gemm", _gemm_autograd, "Autograd", with_keyset=True)
     torch.library.register_vmap("prismm::matmul", derivatives.batched_matmul, lib=library)
     torch.library.register_vmap("prismm::gemm", derivatives.batched_gemm, lib=library)
-    _LIBRARIES.append(library)
-    return torch.ops.prismm
+    return library
 
 
+_LOADING = threading.Lock()
 _LIBRARIES: list[Any] = []
 """A library is unregistered when it is collected."""
 

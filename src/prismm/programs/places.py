@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.errors import PrismmError
+
 if TYPE_CHECKING:
     import torch
 
@@ -95,30 +97,75 @@ def line_of(file: str, line: int) -> str:
     return f"{os.path.basename(file)}:{line}" if _kind(file) == "user" else ""
 
 
-def here(models: tuple[torch.nn.Module, ...] = ()) -> Place:
-    """Where the caller's product comes from.
+def without_internals(error: BaseException) -> None:
+    """Take prismm's first frames from an exception's traceback, all that prismm raised itself included.
+
+    A bare ``raise`` afterwards adds none: the traceback of a product that fails begins at the program's line.
+    """
+    place = error.__traceback__
+    while place is not None and (
+        isinstance(error, PrismmError) or _kind(place.tb_frame.f_code.co_filename) in ("programs", "prismm")
+    ):
+        place = place.tb_next
+    error.__traceback__ = place
+
+
+class Spot:
+    """A place as a block knows it: what is known of the products that were made there, by their layouts, forward and
+    backward.
+    """
+
+    __slots__ = ("_code", "backward", "forward", "owner", "place")
+
+    def __init__(self, place: Place, owner: Any, code: Any = None) -> None:
+        self.place, self.owner, self._code = place, owner, code
+        self.forward: dict[Any, Any] = {}
+        self.backward: dict[Any, Any] = {}
+
+
+class Spots:
+    """The places from which a block's products came, found again by what is on the stack.
 
     Args:
         models: models whose own names count; other modules are named from the outermost module that was called.
     """
-    from torch.nn import Module
 
-    call = Module._wrapped_call_impl.__code__
-    modules: list[Any] = []
-    where, internal = "", False
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code is call:
-            modules.append(frame.f_locals["self"])
-        elif not where:
-            kind = _kind(code.co_filename)
-            if kind == "prismm":
-                internal = True
-            elif kind == "user":
-                where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return Place(_name(modules, models), where, internal)
+    def __init__(self, models: tuple[torch.nn.Module, ...] = ()) -> None:
+        from torch.nn import Module
+
+        self.models, self._call = models, Module._wrapped_call_impl.__code__
+        self._known: dict[Any, Spot] = {}
+        self._of_places: dict[Place, Spot] = {}
+
+    def here(self) -> Spot:
+        """Where the caller's product comes from."""
+        call, modules, internal = self._call, [], False
+        user: Any = None
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code is call:
+                modules.append(frame.f_locals["self"])
+            elif user is None:
+                kind = _kind(code.co_filename)
+                if kind == "prismm":
+                    internal = True
+                elif kind == "user":
+                    user = frame
+            frame = frame.f_back
+        # A spot holds its code, so that no other has that identity.
+        at = (None, 0) if user is None else (id(user.f_code), user.f_lasti)
+        key = (*at, internal, *modules, *_stack())
+        found = self._known.get(key)
+        if found is None:
+            where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
+            place = Place(_name(modules, self.models), where, internal)
+            found = self._known[key] = Spot(place, self, None if user is None else user.f_code)
+        return found
+
+    def of(self, place: Place) -> Spot:
+        """The spot of a place that another block has found."""
+        return self._of_places.setdefault(place, Spot(place, self))
 
 
 def _name(modules: list[Any], models: tuple[Any, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -100,8 +100,8 @@ class Record:
         policy: the one in force.
         keeps_calls: whether every single call is stored in `calls`.
         calls: the single calls, in order.
-        unseen: operators that multiply where nothing can be intercepted, {(operator, module, where): (count, what)}.
-        wall_seconds: time inside the block.
+        lock: held while something is counted.
+        wall_seconds: time in which some thread was inside the block.
 
     >>> import prismm, torch
     >>> with prismm.emulate("correctly-rounded") as record:
@@ -113,39 +113,77 @@ class Record:
     policy: Policy
     keeps_calls: bool = False
     calls: list[Call] = field(default_factory=list)
-    unseen: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
     wall_seconds: float = 0.0
     _rows: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict, repr=False)
+    _unseen: dict[tuple[str, str, str, str], int] = field(default_factory=dict, repr=False)
     _waiting: list[tuple[Call, Any, Any]] = field(default_factory=list, repr=False)
-    _lock: Any = field(default_factory=threading.Lock, repr=False)
+    lock: Any = field(default_factory=threading.Lock, repr=False)
     _count: int = 0
+    _open: int = 0
+    """How many threads are inside the block."""
+    _since: float = 0.0
+    """When the first of them entered it."""
+
+    def enter_block(self) -> None:
+        """A thread enters the block."""
+        with self.lock:
+            if not self._open:
+                self._since = time.perf_counter()
+            self._open += 1
+
+    def leave_block(self) -> None:
+        """A thread leaves it."""
+        with self.lock:
+            self._open -= 1
+            if not self._open:
+                self.wall_seconds += time.perf_counter() - self._since
 
     def take_number(self) -> int:
         """The index of the next call."""
-        with self._lock:
+        with self.lock:
             self._count += 1
             return self._count - 1
 
-    def add(self, call: Call, events: tuple[Any, Any] | None = None) -> None:
-        """Enter a call; `events` are the two on a GPU that stand around it, read when someone asks."""
-        with self._lock:
+    def add(self, call: Call, events: tuple[Any, Any] | None = None) -> list[Any]:
+        """Enter a call; `events` are the two on a GPU that stand around it, read when someone asks. Returns the row in
+        which calls alike are counted: the first of them, how many, and their seconds.
+        """
+        with self.lock:
             if events is not None:
                 self._waiting.append((call, *events))
-                if len(self._waiting) < 4096:
-                    return
-                self._read_events()
+                if len(self._waiting) >= 4096:
+                    self._read_events()
             else:
                 self._enter(call)
+            return self._rows.setdefault(call.key, [call, 0, 0.0])
 
     def hide(self, operator: str, module: str, where: str, what: str) -> None:
         """Enter an operator that multiplies out of reach."""
-        with self._lock:
-            count, _ = self.unseen.get((operator, module, where), (0, what))
-            self.unseen[operator, module, where] = count + 1, what
+        with self.lock:
+            key = operator, module, where, what
+            self._unseen[key] = self._unseen.get(key, 0) + 1
+
+    @property
+    def unseen(self) -> dict[tuple[str, str, str], tuple[int, str]]:
+        """Operators that multiply where nothing can be intercepted, {(operator, module, where): (count, what)}.
+
+        Several reasons of one place are joined by semicolons.
+        """
+        found: dict[tuple[str, str, str], tuple[int, str]] = {}
+        for operator, module, where, what, count in self.reasons:
+            before, words = found.get((operator, module, where), (0, ""))
+            found[operator, module, where] = before + count, f"{words}; {what}" if words else what
+        return found
+
+    @property
+    def reasons(self) -> list[tuple[str, str, str, str, int]]:
+        """The same by reasons: operator, module, where, what and count."""
+        with self.lock:
+            return [(*key, count) for key, count in self._unseen.items()]
 
     def synchronize(self) -> Record:
         """Wait for the GPU, and read the times of what ran there."""
-        with self._lock:
+        with self.lock:
             self._read_events()
         return self
 
@@ -167,12 +205,11 @@ class Record:
     def _enter(self, call: Call) -> None:
         if self.keeps_calls:
             self.calls.append(call)
-        row = self._rows.get(call.key)
-        if row is None:
-            self._rows[call.key] = [call, 1, call.seconds]
-        else:
-            row[1] += 1
-            row[2] += call.seconds
+        row = self._rows.setdefault(call.key, [call, 0, 0.0])
+        if not row[1]:
+            row[0] = call
+        row[1] += 1
+        row[2] += call.seconds
 
     @property
     def rows(self) -> list[Row]:
@@ -205,7 +242,7 @@ class Record:
             "wall_seconds": self.wall_seconds,
             "unseen": [
                 {"operator": operator, "module": module, "where": where, "count": count, "what": what}
-                for (operator, module, where), (count, what) in self.unseen.items()
+                for operator, module, where, what, count in self.reasons
             ],
             "unmatched_modules": self.unmatched,
             "unused_rules": [self.policy.rules[index].to_dict() for index in self.unused],
@@ -217,11 +254,11 @@ class Record:
             f"{row.module or '-'} {row.where}: {row.method.scheme}, {row.method.guarantee}, {row.seconds * 1e3:.1f} ms"
             for row in self.rows
         ]
-        lines += [f"not seen: {count} x {key[0]} {key[1]} {key[2]} ({what})" for key, (count, what) in self._hidden()]
+        lines += [
+            f"not seen: {count} x {operator} {module} {where} ({what})"
+            for operator, module, where, what, count in sorted(self.reasons)
+        ]
         return "\n".join(lines) or "no products"
-
-    def _hidden(self) -> Iterable[tuple[tuple[str, str, str], tuple[int, str]]]:
-        return sorted(self.unseen.items())
 
 
 def shape_text(call: Any) -> str:

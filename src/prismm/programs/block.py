@@ -1,0 +1,334 @@
+"""A block of `emulate` in one thread: what it does with the products of the program that runs in it.
+
+What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
+described and entered into the record, and on a CPU the others find all that in one dictionary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from prismm.core import arrays
+from prismm.errors import PrismmError
+from prismm.programs import direct, gemms
+from prismm.programs.gemms import LEFT, Gemm, Method
+from prismm.programs.places import Place, Spot, Spots
+from prismm.programs.recipe import Recipe
+from prismm.programs.record import Call
+
+if TYPE_CHECKING:
+    from prismm.programs.emulate import emulate
+
+_OFF = Recipe(off=True)
+_autograd_node = torch._C._current_autograd_node
+_sequence_number = torch._C._autograd._get_sequence_nr
+_grad_enabled = torch.is_grad_enabled
+
+_MOST = 1 << 18
+"""Entries that a block keeps of where forward products came from, and of who produced a storage."""
+
+_LAYOUTS = 1 << 12
+"""Layouts that are known of one place."""
+
+
+class Known:
+    """What is known of the products of one layout from one place.
+
+    run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
+    rows: where they are counted in each block of the chain, with the locks of those.
+    """
+
+    __slots__ = ("rows", "run")
+
+    def __init__(self, run: Any, rows: list[tuple[Any, list[Any]]]) -> None:
+        self.run, self.rows = run, rows
+
+
+class Block:
+    """One block in one thread, and in the threads that autograd lends it.
+
+    outer: the block around it. chain: this block and those around it, the innermost one first.
+    """
+
+    def __init__(self, owner: emulate, outer: Block | None) -> None:
+        self.owner, self.outer = owner, outer
+        self.thread = threading.get_ident()
+        # A block that is open within itself counts once.
+        around = () if outer is None else (block for block in outer.chain if block.owner is not owner)
+        self.chain: list[Block] = [self, *around]
+        self.spots = Spots(owner.models)
+        self.follows = any(block.owner.dependencies for block in self.chain)
+        self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
+
+    def product(self, number: int, function: Any, args: Any, kwargs: Any) -> Any:
+        """The product that an operator was asked for. number: of its overload, or -1 where layouts are not kept."""
+        node = _autograd_node()
+        if node is None:
+            spot = self._spot_here(args)
+            known = spot.forward
+        else:
+            spot = self._spot_behind(node)
+            known = spot.backward
+        key = None if number < 0 or kwargs or args[-1].is_cuda else _layout(number, *args)
+        found = None if key is None else known.get(key)
+        if found is not None:
+            start = time.perf_counter()
+            try:
+                value = found.run(*args)
+            except PrismmError as error:
+                _note(error, function, spot.place)
+                raise
+            if value is not None:
+                seconds = time.perf_counter() - start
+                for lock, row in found.rows:
+                    with lock:
+                        row[1] += 1
+                        row[2] += seconds
+                return value
+        return self._first(function, args, kwargs, spot, node is not None, known, key)
+
+    def hidden(self, function: Any, what: str) -> None:
+        """Enter an operator that multiplies out of reach."""
+        node = _autograd_node()
+        place = (self.spots.here() if node is None else self._spot_behind(node)).place
+        if not place.internal:
+            self.hide(function._schema.name.removeprefix("aten::"), place, what)
+
+    def hide(self, operator: str, place: Place, what: str) -> None:
+        """The same, of a place that is known."""
+        for block in self.chain:
+            block.owner.record.hide(operator, place.module, place.where, what)
+
+    def _first(
+        self, function: Any, args: Any, kwargs: Any, spot: Spot, backward: bool, known: dict[Any, Known], key: Any
+    ) -> Any:
+        """A product whose layout is new here, or that is looked at each time."""
+        place = spot.place
+        if place.internal:
+            return function(*args, **kwargs)
+        gemm = gemms.gemm_of(function, args, kwargs)
+        decided, rule = self._decide(gemms.operator_of(function) or "", place, backward)
+        recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
+        reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
+        clock = _Clock(args)
+        run: Any = None
+        method: Method | None = None
+        if isinstance(gemm, str) or recipe.off:
+            clock.begin()
+            value = function(*args, **kwargs)
+            clock.stop()
+            if not isinstance(gemm, str):
+                run = function
+            method, gemm = LEFT, gemms.unchecked(function, args, kwargs)
+        else:
+            try:
+                if not recipe.reads_data:
+                    run, method = _run_of(function, gemm, recipe)
+                value, method = _multiplied(gemm, recipe, clock, run, method, args)
+            except PrismmError as error:
+                _note(error, function, place)
+                raise
+        rows = []
+        for block in self.chain:
+            entered = rule if block is decided else None
+            row = block.enter(gemm, place, backward, method, entered, reason, clock, value)
+            rows.append((block.owner.record.lock, row))
+        if key is not None and run is not None and not self.keeps_calls:
+            if len(known) >= _LAYOUTS:
+                known.clear()
+            known[key] = Known(run, rows)
+        return value
+
+    def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
+        """The innermost block with a rule for this product, and the rule."""
+        for block in self.chain:
+            rule = block.owner.policy.choose(place.module, operator, backward, place.where)
+            if rule is not None:
+                return block, rule
+        return self, None
+
+    def _spot_here(self, args: Any) -> Spot:
+        """Where a call of the program's comes from; noted for its backward products, if it will have some."""
+        spot = self.spots.here()
+        if _grad_enabled() and any(x.requires_grad for x in args if isinstance(x, torch.Tensor)):
+            # The node of this very call has taken the last number; its backward products will carry it.
+            number = self.thread, _sequence_number() - 1
+            for block in self.chain:
+                origins = block.owner.origins
+                if len(origins) >= _MOST:
+                    _forget_older(origins)
+                origins[number] = spot
+        return spot
+
+    def _spot_behind(self, node: Any) -> Spot:
+        """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
+        number = node._sequence_nr()
+        for block in self.chain:
+            spot = block.owner.origins.get((block.thread, number))
+            if spot is not None:
+                return spot if spot.owner is self.spots else self.spots.of(spot.place)
+        return self.spots.here()
+
+    def enter(
+        self, gemm: Any, place: Place, backward: bool, method: Method, rule: int | None, reason: str, clock: _Clock,
+        result: Any,
+    ) -> Any:  # fmt: skip
+        """Enter a product into the record; returns the row in which others alike are counted."""
+        record = self.owner.record
+        number = record.take_number()
+        batch, m, k, n = gemm.shape
+        follows = self.owner.dependencies
+        call = Call(
+            number, place.module, place.where, gemm.operator, backward, batch, m, k, n,
+            str(gemm.dtype).removeprefix("torch."), str(gemm.a.device), clock.seconds, method, rule, reason,
+            self.sources([gemm.a, gemm.b, gemm.c]) if follows else frozenset(),
+        )  # fmt: skip
+        if follows:
+            self.produced([result], frozenset([number]))
+        return record.add(call, clock.events)
+
+    # Dependencies are kept by storage: views share it, and a write into a part counts for the whole.
+
+    def sources(self, values: Iterable[Any]) -> frozenset[int]:
+        """The calls whose results went into some tensors."""
+        found: frozenset[int] = frozenset()
+        for value in values:
+            if _has_storage(value):
+                producer = self.owner.producers.get(value.untyped_storage()._cdata)
+                if producer is not None and not producer[0].expired():
+                    found |= producer[1]
+        return found
+
+    def produced(self, values: Iterable[Any], calls: frozenset[int]) -> None:
+        """Note that the results of some calls went into tensors."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        producers = self.owner.producers
+        for value in values:
+            if _has_storage(value):
+                storage = value.untyped_storage()
+                producer = producers.get(storage._cdata)
+                found = calls if producer is None or producer[0].expired() else calls | producer[1]
+                if len(producers) >= _MOST:
+                    for key in [key for key, (reference, _) in producers.items() if reference.expired()]:
+                        del producers[key]
+                producers[storage._cdata] = StorageWeakRef(storage), found
+
+
+def _has_storage(value: Any) -> bool:
+    """Whether value is a tensor whose entries lie in one place: those of a DTensor lie on all ranks."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not arrays.sharded(value)
+
+
+def _note(error: PrismmError, function: Any, place: Place) -> None:
+    error.add_note(f"in {gemms.operator_of(function)} of module {place.module!r}, {place.where}")
+
+
+def _layout(number: int, *args: Any) -> Any:
+    """All of an operator's arguments but their values, where they are two tensors, or three of which the first is
+    added. What is of another type or on another device than the first operand is for torch to refuse.
+    """
+    if len(args) == 2:
+        a, b = args
+        return number, a.shape, b.shape, type(a), type(b), a.dtype, a.layout, b.layout, a.device
+    c, a, b = args
+    return (
+        number, a.shape, b.shape, c.shape, type(a), type(b), type(c), a.dtype, a.layout, b.layout, c.layout, a.device
+    )  # fmt: skip
+
+
+def _forget_older(origins: dict[Any, Spot]) -> None:
+    """Drop the older half: graphs that old were run through, or forgotten."""
+    for key in list(itertools.islice(origins, _MOST // 2)):
+        origins.pop(key, None)
+
+
+def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method]:
+    """What makes this product and others of its layout from the operator's arguments, or None, and what a table says of
+    it; for a recipe whose products the data do not change.
+    """
+    found = direct.run_of(function, gemm, recipe)
+    if found is not None:
+        return found
+    method = _described(gemm, recipe)
+    if gemm.target is not None:
+        return None, method
+
+    def run(*args: Any) -> Any:
+        again = gemms.gemm_of(function, args, {})
+        return None if isinstance(again, str) else gemms.multiply(again, recipe)
+
+    return run, method
+
+
+def _multiplied(
+    gemm: Gemm, recipe: Recipe, clock: _Clock, run: Any, method: Method | None, args: Any
+) -> tuple[Any, Method]:  # fmt: skip
+    """The product by a recipe, written to its target if it has one, and how it was made."""
+    clock.begin()
+    if method is None:
+        value, method, seconds = gemms.multiply_and_describe(gemm, recipe)
+        clock.stop(seconds)
+    else:
+        quick = None if run is None else run(*args)
+        value = gemms.multiply(gemm, recipe) if quick is None else quick
+        clock.stop()
+    if gemm.target is None:
+        return value, method
+    if gemm.target.shape != value.shape:
+        if gemm.target.numel():
+            warnings.warn(
+                f"an output with one or more elements was resized since it had shape {list(gemm.target.shape)}, which "
+                f"does not match the required output shape {list(value.shape)}",
+                stacklevel=2,
+            )
+        gemm.target.resize_(value.shape)
+    gemm.target.detach().copy_(value)
+    return gemm.target, method
+
+
+_DESCRIBED: dict[Any, Method] = {}
+"""How products were made whose shapes and types decide that."""
+
+
+def _described(gemm: Gemm, recipe: Recipe) -> Method:
+    key = (
+        gemm.operator, gemm.shape, gemm.a.dtype, gemm.dtype, gemm.a.device, gemm.plain, recipe,
+        gemms.environment_key(),
+    )  # fmt: skip
+    method = _DESCRIBED.get(key)
+    if method is None:
+        if len(_DESCRIBED) >= 1 << 14:
+            _DESCRIBED.clear()
+        method = _DESCRIBED[key] = gemms.describe(gemm, recipe)
+    return method
+
+
+class _Clock:
+    """Wall-clock time of a product: at once on a CPU, by two events on a GPU, where nothing is made to wait."""
+
+    def __init__(self, args: Any) -> None:
+        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
+        self.on_gpu = on_gpu and not torch.cuda.is_current_stream_capturing()
+        self.events: tuple[Any, Any] | None = None
+        self.seconds = 0.0
+
+    def begin(self) -> None:
+        """Begin."""
+        if self.on_gpu:
+            self.events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self.events[0].record()
+        self.start = time.perf_counter()
+
+    def stop(self, seconds: float | None = None) -> None:
+        """End; `seconds` where the product was timed apart from its description."""
+        self.seconds = time.perf_counter() - self.start if seconds is None else seconds
+        if self.events is not None:
+            self.events[1].record()
