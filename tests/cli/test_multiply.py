@@ -126,6 +126,19 @@ def test_one_tile_and_many_agree_for_every_kind_of_file(
                 assert names(folder) == inputs | {"c.npy"}
 
 
+def test_archives_and_csv(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    inputs = names(folder)
+    np.savez_compressed("a.npz", a)
+    np.savetxt("b.csv", b, delimiter=",", fmt="%.17g", header="a name for each column", comments="")
+    expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+    for extra in ((), TILED):
+        done = prismm_main("multiply", "a.npz", "b.csv", "-o", "c.npy", "--force", *CORRECT, *extra, "--json")
+        assert (done.json()["tiles"] > 1) == bool(extra)
+        assert same_bits(np.load("c.npy"), expected)
+    assert names(folder) == inputs | {"a.npz", "b.csv", "c.npy"}
+
+
 def test_result_as_mtx(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
     expected = prismm.matmul(*pair, accuracy="correctly-rounded")
     done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.mtx", *CORRECT, *TILED, "--json")
@@ -204,7 +217,8 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
     for arguments, what in [
         (("a.npy", "b.npy", "-o", "c.npy"), "c.npy: exists already; pass --force to replace it"),
         (("a.npy", "a.npy", "-o", "d.npy"), "a.npy is 170x30, a.npy is 170x30: A must have as many"),
-        (("a.npy", "b.npy", "-o", "d.csv"), "d.csv: unknown kind of file"),
+        (("a.npy", "b.npy", "-o", "d.txt"), "d.txt: unknown kind of file"),
+        (("a.npy", "b.npy", "-o", "d.csv"), "d.csv: results are written as .npy or .mtx"),
         (("a.npy", "b.npy", "-o", "d.mtx.gz"), "written as .npy or .mtx"),
         (("a.npy", "b.npy", "-o", "no/d.npy"), "there is no directory no"),
         (("a.npy", "b.npy", "-o", "folder.npy", "--force"), "folder.npy: is a directory"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.extras import install
 
 Run = Callable[..., Any]
 
@@ -40,7 +41,17 @@ Run = Callable[..., Any]
         (("probe", "--suite", "--refutations", "1"), "--refutations is for finding a model"),
         (("reproduce", "--out", "."), "--out needs the NAME of an experiment; leave it out to list"),
         (("reproduce", "--list", "--seed", "1"), "--seed needs the NAME of an experiment"),
+        (("simulate", "a100.fp16.fp32", "--seed", "1"), "--seed is for random terms; leave it out, or pass --random"),
         (("explain", "a.npy", "a.npy", "--dtype", "float32"), "--dtype is the type of shapes"),
+        *(
+            ((given[0], "--force", *given[1:]), f"--force replaces what {names} names; pass that, or leave --force out")
+            for given, names in [
+                (("check", "a.npy", "a.npy", "a.npy"), "--html or --plot"), (("run", "s.py"), "--html"),
+                (("tune", "s.py", "--tolerance", "1"), "--output"), (("simulate", "a100.fp16.fp32"), "--html"),
+                (("probe", "a100.fp16.fp32"), "--output-model or --html"),
+                (("reproduce", "tf32-tf64"), "--html"),
+            ]
+        ),
     ],
 )  # fmt: skip
 def test_what_would_be_ignored_is_refused(prismm_main: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -102,6 +113,7 @@ class Finder(PathFinder):  # as in an environment without the package
         return None if name.partition(".")[0] in ("torch", "triton") else super().find_spec(name, path, target)
 sys.meta_path[:] = [Finder if x is PathFinder else x for x in sys.meta_path if "editable" not in repr(x)]
 import numpy as np, prismm
+from prismm.core.extras import install
 from prismm.errors import EngineError
 rng = np.random.default_rng(0)
 a, b = rng.standard_normal((40, 70)).astype(np.float32), rng.standard_normal((70, 50)).astype(np.float32)
@@ -109,11 +121,21 @@ for level in (1, 2, 3, 4):
     c, report = prismm.matmul(a, b, scheme=prismm.TileInt8(level=level), full_output=True)
     print(c.tobytes().hex())
     assert prismm.testing.exact_product(a, b).within(c, report.bounds).all()
+class OnGpu:  # what CuPy's arrays say of themselves
+    def __dlpack__(self, **_): raise AssertionError("it was read")
+    def __dlpack_device__(self): return 2, 0
+try:
+    prismm.matmul(OnGpu(), OnGpu())
+except EngineError as error:
+    assert str(error).startswith("a product of arrays on a GPU needs torch, which is not installed; install"), error
+else:
+    raise AssertionError("multiplied")
 for name in ("emulate", "compile"):
     try:
         getattr(prismm, name)
     except EngineError as error:
-        assert str(error) == f"prismm.{name} needs torch, which is not installed; install it with: pip install torch"
+        missing = f"needs torch, which is not installed; install it with: {install('torch')}"
+        assert str(error) == f"prismm.{name} {missing}"
     else:
         raise AssertionError(name)
 from prismm.cli import command
@@ -140,7 +162,7 @@ def test_without_torch(folder: Any) -> None:
     for level in (1, 2, 3, 4):
         assert lines[level - 1] == prismm.matmul(a, b, scheme=prismm.TileInt8(level=level)).tobytes().hex()
     assert done.stdout.count("not usable: torch is not installed") == 3  # cpu:int8, cpu:int8-7bit, cuda
-    missing = "needs torch, which is not installed; install it with: pip install torch"
+    missing = f"needs torch, which is not installed; install it with: {install('torch')}"
     words = [line for line in done.stderr.splitlines() if "compiling" not in line]
     assert words == [
         "env 0",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import struct
 import sys
 import zlib
@@ -16,6 +17,7 @@ import pytest
 
 import prismm
 from prismm.cli import demo as demo_module
+from prismm.core.extras import install
 
 Run = Callable[..., Any]
 
@@ -50,7 +52,7 @@ def test_explain_refuses(prismm_main: Run) -> None:
     np.save("bool.npy", np.ones((3, 3), bool))
     for arguments, what in [
         (("4x5", "4x5"), "4"),
-        (("4x5", "b.csv"), "'b.csv' is neither a matrix file nor a shape such as 4096x4096"),
+        (("4x5", "b.txt"), "'b.txt' is neither a matrix file nor a shape such as 4096x4096"),
         (("4x5", "b.npy"), "b.npy: No such file"),
         (("4x5", "5x4", "--dtype", "int3"), "dtype 'int3'"),
         (("4x5", "5x4", "--accuracy", "best"), "accuracy 'best'"),
@@ -135,6 +137,28 @@ def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "abacus" in prismm_main("bench", *arguments).refused()
 
 
+def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun starts it, with one rank; without torchrun it says how."""
+    assert "torchrun --nproc-per-node 2" in prismm_main("bench", "distributed").refused()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port)):
+        monkeypatch.setenv(name, str(value))
+    done = prismm_main("bench", "distributed", "--sizes", "20,30", "--rounds", 1, "--csv", "ranks.csv")
+    assert done.code == 0 and "sent" in done.out
+    with open("ranks.csv", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert {(row["sharding"], row["n"]) for row in table} == {
+        ("rows", "20"),
+        ("rows", "30"),
+        ("inner", "20"),
+        ("inner", "30"),
+    }
+    assert all(float(row["prismm_seconds"]) > 0 and float(row["prismm_scaling"]) == 1.0 for row in table)
+    assert "--only is for whole programs" in prismm_main("bench", "distributed", "--only", "mlp").refused()
+
+
 # --- demo -----------------------------------------------------------------------------------------
 
 
@@ -186,7 +210,7 @@ def test_demo_names_the_extra_that_is_missing(prismm_main: Run, monkeypatch: pyt
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             line = prismm_main("demo").refused()
-        assert f"demo needs {package}; install it with: pip install 'prismm[demo]'" in line
+        assert f"demo needs {package}; install it with: {install('demo')}" in line
 
 
 def test_demo_refuses(prismm_main: Run) -> None:

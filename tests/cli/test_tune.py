@@ -19,7 +19,7 @@ import torch
 weights = torch.linspace(-1, 1, 24 * 16).reshape(24, 16)
 
 def fn(x):
-    return torch.tanh(x @ weights)
+    return torch.nn.functional.softsign(x @ weights)
 
 def inputs():
     generator = torch.Generator().manual_seed(5)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from prismm import __version__
 from prismm.cli import (
     bench,
     calibrate,
+    check,
     demo,
     env,
     explain,
@@ -23,6 +25,7 @@ from prismm.cli import (
     run,
     simulate,
     tune,
+    warm,
 )
 
 
@@ -54,26 +57,32 @@ app = typer.Typer(
     cls=_Group,
     help="Multiply matrices to a stated accuracy, with a certificate for every entry.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_COMMANDS = (
-    multiply.multiply,
-    explain.explain,
-    env.env,
-    bench.bench,
-    calibrate.calibrate,
-    demo.demo,
-    reproduce.reproduce,
-    simulate.simulate,
-    probe.probe,
-    tune.tune,
-)
-for _command in _COMMANDS:
-    app.command()(_command)
-# What follows the script's name is the script's.
-app.command(context_settings={"allow_interspersed_args": False})(run.run)
+_COMMANDS = {
+    "Products": (multiply.multiply, check.check, explain.explain, demo.demo, bench.bench),
+    "Programs": (tune.tune,),
+    "Engines": (env.env, warm.warm, calibrate.calibrate, simulate.simulate, probe.probe),
+    "Papers": (reproduce.reproduce,),
+}
+"""The commands by subject, as help lists them."""
+
+
+def _help(command: Callable[..., None]) -> str:
+    """The command's docstring, each paragraph on one line: a terminal's width breaks it, and nothing else."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+
+
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(help=_help(_command), rich_help_panel=_panel)(_command)
+    if _panel == "Programs":
+        # Arguments after the script's name are the script's.
+        app.command(help=_help(run.run), rich_help_panel=_panel, context_settings={"allow_interspersed_args": False})(
+            run.run
+        )
 
 
 def _version(wanted: bool) -> None:

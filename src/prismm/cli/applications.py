@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import prismm
-from prismm.core.lazy import no_torch
+from prismm.core.extras import is_installed, missing
 from prismm.errors import FileError
 
 
@@ -38,8 +37,8 @@ def run(
     json: bool,
 ) -> int:
     """Run them in a process of their own, since they set torch's precision; its exit code."""
-    if find_spec("torch") is None:
-        raise no_torch("prismm bench apps")
+    if not is_installed("torch"):
+        raise missing("prismm bench apps", "torch")
     source = str(Path(prismm.__file__).resolve().parents[1])
     path = os.pathsep.join(x for x in (source, os.environ.get("PYTHONPATH", "")) if x)
     script = folder() / "run.py"

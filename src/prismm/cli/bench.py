@@ -29,8 +29,11 @@ _SECONDS = 0.1  # a sample of a product too short to time lasts at least this lo
 def bench(
     context: typer.Context,
     subject: Annotated[
-        Literal["products", "apps"],
-        typer.Argument(help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner."),
+        Literal["products", "apps", "distributed"],
+        typer.Argument(
+            help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner. distributed: random "
+            "matrices on the ranks that torchrun started."
+        ),
     ] = "products",
     sizes: Annotated[str, typer.Option(metavar="N,N,…", help="Orders of the matrices.")] = ("256,512,1024,2048"),
     dtype: Annotated[str, typer.Option(metavar="DTYPE", help=f"One of {', '.join(options.DTYPES)}.")] = "float64",
@@ -52,7 +55,7 @@ def bench(
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table as CSV as well; apps: a folder for two files.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="apps: draw speeds and errors to a PNG.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="apps, distributed: draw speeds to a PNG.")] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="apps: where they run.")] = "cpu",
     only: Annotated[str | None, typer.Option(metavar="NAME,…", help="apps: these alone, such as cholesky,mlp.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="apps: small sizes, to see that everything runs.")] = False,
@@ -64,6 +67,10 @@ def bench(
     ulps of the exact product, the largest over a sample of entries. ``prismm bench apps`` runs whole
     programs (HPL-MxP, Cholesky, CCC, kNN, k-means, MLP, BERT) and the tuner, and takes --seed, --rounds and the
     options that say so; exit code 1: a program missed its own criterion.
+
+    ``torchrun --no-python prismm bench distributed`` shards rows, both sides and the inner dimension over 1, 2, 4, …
+    of its ranks, the same matrices (strong scaling) and ones that grow with the ranks (weak); shown are seconds of
+    torch's product and of ours, bytes that a rank sends, and the share of the time that it waits for others' digits.
     """
     if subject == "apps":
         options.refuse(context, _PRODUCTS, "is for random matrices; leave it out, or leave out apps")
@@ -73,7 +80,9 @@ def bench(
         if code:
             raise typer.Exit(code)
         return
-    options.refuse(context, _APPS, "is for whole programs; leave it out, or pass apps: prismm bench apps")
+    ranks = subject == "distributed"
+    apps_alone = _APPS[1:] if ranks else _APPS
+    options.refuse(context, apps_alone, "is for whole programs; leave it out, or pass apps: prismm bench apps")
     try:
         orders = [int(size) for size in sizes.split(",")]
     except ValueError:
@@ -87,6 +96,11 @@ def bench(
         targets = accuracy or ["native", "reproducible", "correctly-rounded"]
         keywords = [_keywords(target) | common for target in targets]
     kind = options.parse_dtype(dtype)
+    if ranks:
+        from prismm.cli.bench_distributed import run as run_ranks
+
+        run_ranks(orders, kind, dict(zip(targets, keywords, strict=True)), rounds or 5, seed, csv, plot, json)
+        return
     if csv is not None:
         check_new(csv, force=True)
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import at_most, table
-from prismm.core.outcome import Outcome
+from prismm.core.outcome import Outcome, real_parts
 
 if TYPE_CHECKING:
     from prismm import Report
@@ -21,6 +21,7 @@ def tile_record(report: Report) -> dict[str, Any]:
 
     bounds = report.bounds
     finite = bounds[np.isfinite(bounds)]
+    sizes = [np.abs(part) for piece in report.pieces for part in real_parts(np.asarray(piece.result[:, :]))]
     return {
         "scheme": str(report.scheme),
         "engine": str(report.engine),
@@ -29,18 +30,22 @@ def tile_record(report: Report) -> dict[str, Any]:
         "notes": {str(what): int(count) for what, count in report.notes.items()},
         "worst": float(finite.max(initial=0.0)),
         "unbounded": int(bounds.size - finite.size),
+        "largest": max((float(x.max(initial=0.0, where=np.isfinite(x))) for x in sizes), default=0.0),
     }
 
 
 def is_tile_record(record: dict[str, Any]) -> bool:
     """Whether a record from a journal is one that `tile_record` made."""
-    worst = record.get("worst")
+    # Records of earlier versions have no largest entry.
+    worst, largest = record.get("worst"), record.get("largest", 0.0)
     return (
         all(_is_word(record.get(key)) for key in ("scheme", "engine"))
         and all(_is_count(record.get(key)) for key in ("repaired", "unbounded"))
         and all(_is_tally(counts) for counts in (_paths_of(record), record.get("notes", {})))
         and isinstance(worst, float)
         and 0 <= worst < math.inf
+        and isinstance(largest, float)
+        and 0 <= largest < math.inf
     )
 
 
@@ -75,6 +80,7 @@ class Certificate:
     paths: dict[str, int]
     repaired: int
     worst: float
+    largest: float
     unbounded: int
     tiles: int
     resumed: int
@@ -98,6 +104,7 @@ class Certificate:
             notes=counted.notes,
             repaired=sum(record["repaired"] for record in records),
             worst=max((record["worst"] for record in records), default=0.0),
+            largest=max((record.get("largest", 0.0) for record in records), default=0.0),
             unbounded=sum(record["unbounded"] for record in records),
             **rest,
         )
@@ -116,6 +123,7 @@ class Certificate:
             "repaired": self.repaired,
             "notes": self.notes,
             "worst_absolute_bound": self.worst,
+            "largest_entry": self.largest,
             "entries_without_bound": self.unbounded,
             "tiles": self.tiles,
             "tiles_resumed": self.resumed,
@@ -126,6 +134,9 @@ class Certificate:
     def __str__(self) -> str:
         paths = ", ".join(f"{count} {path}" for path, count in self.paths.items() if count)
         worst = f"at most {at_most(self.worst)}"
+        if self.worst > 0.0 and self.largest > 0.0:
+            # An absolute error says little without the size of what it is an error of.
+            worst += f", {at_most(Decimal(self.worst) / Decimal(self.largest))} of the largest entry"
         if self.unbounded:
             worst += f" ({self.unbounded} entries are Inf, NaN or without a bound)"
         tiles = f"{self.tiles}" + (f", {self.resumed} of them from before" if self.resumed else "")

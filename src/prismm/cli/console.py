@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from rich.progress import Progress
 
 
@@ -90,9 +91,9 @@ def at_most(bound: float | Decimal) -> str:
     >>> at_most(2**-53), at_most(100.0), at_most(5e-324), at_most(0.0)
     ('1.12e-16', '100', '4.95e-324', '0')
     """
-    up = Decimal(bound).normalize(Context(prec=3, rounding=ROUND_CEILING))
-    # Below float64's normal range the way back through a float would round.
-    return f"{up:e}" if 0 < up < Decimal("1e-300") else f"{float(up):.3g}"
+    from prismm.core.check import up_text
+
+    return up_text(bound)
 
 
 def bytes_text(count: int) -> str:

@@ -15,6 +15,7 @@ import typer
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
 from prismm.cli.documents import check_new
+from prismm.core.extras import install
 from prismm.errors import FileError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _check(output: Path) -> None:
         try:
             __import__(module)
         except ImportError as error:
-            say(f"error: demo needs {package}; install it with: pip install 'prismm[demo]'")
+            say(f"error: demo needs {package}; install it with: {install('demo')}")
             raise typer.Exit(2) from error
 
 

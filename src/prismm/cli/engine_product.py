@@ -116,8 +116,7 @@ def run(request: Request) -> Compared:
         ShapeError, DTypeError, ArgumentError: for matrices that do not fit each other or the engine.
     """
     if request.output is not None:
-        if files.kind(request.output) == "mtx" and request.output.name.lower().endswith(".gz"):
-            raise FileError(f"{request.output}: results are written as .npy or .mtx; compress it afterwards")
+        files.check_result(request.output)
         part = part_of(request.output)
         check_new(request.output, request.force, beside=part)
         check_beside(request.output, (request.a, request.b))

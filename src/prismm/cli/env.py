@@ -11,7 +11,8 @@ from typing import Any
 from prismm.cli import options
 from prismm.cli.console import bytes_text, print_json, table
 from prismm.cli.memory import available
-from prismm.errors import EngineError
+from prismm.core.extras import install
+from prismm.errors import EngineError, PrismmError
 
 _PACKAGES = ("numpy", "torch", "numba", "llvmlite", "triton", "scipy", "python-flint")
 _FEATURES = ("fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8")
@@ -131,11 +132,22 @@ def _gpu() -> str:
     try:
         import torch
     except ImportError:
-        return "not usable: torch is not installed"
+        return f"not usable: torch is not installed ({install('torch')})"
     if not torch.cuda.is_available():
         return "not usable: there is no NVIDIA GPU here, or this torch is a CPU build"
-    devices = (torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-    return f"{', '.join(names.CUDA)}: of tensors on {', '.join(devices)}"
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{', '.join(names.CUDA)}: of tensors on {', '.join(map(_with_rates, devices))}"
+
+
+def _with_rates(name: str) -> str:
+    """A GPU, and where its rates come from."""
+    from prismm.cuda.costs.table import calibrated
+
+    try:
+        table = calibrated(name)
+    except PrismmError as error:
+        return f"{name} (its rates: {error})"
+    return f"{name} (rates measured)" if table is not None else f"{name} (rates estimated: run `prismm calibrate`)"
 
 
 def _arithmetic() -> str:

@@ -69,7 +69,7 @@ def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
         numbers = rng.standard_normal(rows + columns) * (1 + 1j if kind.kind == "c" else 1)
         # Each row is the one above moved by one place: a plan that looks at some rows sees ordinary data.
         return np.lib.stride_tricks.sliding_window_view(numbers.astype(kind), columns)[:rows]
-    if not text.lower().endswith((".npy", ".mtx", ".mtx.gz")):
+    if not text.lower().endswith(tuple(files.ENDINGS)):
         raise ArgumentError(f"{text!r} is neither a matrix file nor a shape such as 4096x4096")
     check_elements(Path(text), files.describe(Path(text)).dtype)
     return files.read(Path(text))

@@ -12,8 +12,8 @@ from prismm.cli.console import print_json
 
 
 def multiply(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Left matrix: .npy, .mtx or .mtx.gz.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Right matrix, likewise.")],
+    a: options.LeftFile,
+    b: options.RightFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="C", help="The result: .npy or .mtx.")],
     accuracy: options.Accuracy = None,
     reproducible: options.Reproducible = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,10 +14,38 @@ from prismm.schemes.names import parse_scheme
 ACCURACIES = ("fast", "native", "correctly-rounded")
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
+
+def _engines(incomplete: str) -> list[str]:
+    """Engines whose names begin so, for the shell."""
+    from prismm.core import engine_names as names
+
+    found = ["cpu", *names.CPU, "cuda", *names.CUDA]
+    if incomplete.startswith(names.SIMULATED[:3]):
+        from prismm.cpu.engines import simulated
+
+        found += simulated.names()
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _schemes(incomplete: str) -> list[str]:
+    """Schemes whose names begin so."""
+    from prismm.schemes.names import EXAMPLES
+
+    return [name for name in EXAMPLES if name.startswith(incomplete)]
+
+
+def _targets(incomplete: str) -> list[str]:
+    """Accuracy targets whose names begin so."""
+    return [name for name in ACCURACIES if name.startswith(incomplete)]
+
+
+LeftFile = Annotated[Path, typer.Argument(metavar="A", help="Left matrix: .npy, .npz, .mtx, .mtx.gz or .csv.")]
+RightFile = Annotated[Path, typer.Argument(metavar="B", help="Right matrix, likewise.")]
 Accuracy = Annotated[
     str | None,
     typer.Option(
         metavar="TARGET",
+        autocompletion=_targets,
         help="fast, native (the default), correctly-rounded, or a tolerance relative to |A||B|, e.g. 1e-12.",
     ),
 ]
@@ -24,6 +53,7 @@ Scheme = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEME",
+        autocompletion=_schemes,
         help="auto (the default), native, residues:N with N moduli, words:tf32x3 (or bf16x6, fp16x3, tf64x3, …), "
         "scaled-half, tile-int8:LEVEL, or slices:UNIT:MODE (a unit such as int8; dp, sp, cr, or a number of slices).",
     ),
@@ -34,7 +64,12 @@ OutDtype = Annotated[
     typer.Option("--out-dtype", metavar="DTYPE", help=f"Type of the result: {', '.join(DTYPES)}."),
 ]
 Engine = Annotated[
-    str | None, typer.Option(metavar="ENGINE", help="One of those that `prismm env` lists, simulated:NAME too.")
+    str | None,
+    typer.Option(
+        metavar="ENGINE",
+        autocompletion=_engines,
+        help="One of those that `prismm env` lists, simulated:NAME too.",
+    ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Worker threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -51,6 +86,13 @@ def refuse(context: typer.Context, names: Collection[str], why: str) -> None:
             raise ArgumentError(f"{max(parameter.opts, key=len)} {why}")
 
 
+def refuse_force(force: bool, **files: Path | None) -> None:
+    """ArgumentError for --force where none of these options names a file that it could replace."""
+    if force and all(file is None for file in files.values()):
+        names = " or ".join(f"--{name.replace('_', '-')}" for name in files)
+        raise ArgumentError(f"--force replaces what {names} names; pass that, or leave --force out")
+
+
 def parse_accuracy(text: str | None) -> str | float | None:
     """A target's name or its tolerance; AccuracyError for anything else.
 
@@ -59,13 +101,17 @@ def parse_accuracy(text: str | None) -> str | float | None:
     """
     if text is None or text in ACCURACIES:
         return text
+    from prismm.errors import meant
+
     try:
         tolerance = float(text)
     except ValueError:
         tolerance = float("nan")
     if not 0 < tolerance < float("inf"):
         names = ", ".join(ACCURACIES)
-        raise AccuracyError(f"accuracy {text!r}; pass {names}, or a tolerance above 0 such as 1e-12")
+        raise AccuracyError(
+            f"accuracy {text!r}{meant(text, ACCURACIES)}; pass {names}, or a tolerance above 0 such as 1e-12"
+        )
     return tolerance
 
 

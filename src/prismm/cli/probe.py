@@ -63,6 +63,7 @@ def probe(
         return
     if not names:
         raise ArgumentError("no target; pass one such as a100.fp16.fp32, gpu:mma.fp16.fp32 or module:function")
+    options.refuse_force(force, output_model=output_model, html=html)
     for path in (output_model, html):
         if path is not None:
             check_new(path, force)

@@ -144,8 +144,7 @@ def _run(request: Request, asked: list[int]) -> Certificate:
 
 def _check_output(request: Request) -> None:
     output = request.output
-    if files.kind(output) == "mtx" and output.name.lower().endswith(".gz"):
-        raise FileError(f"{output}: results are written as .npy or .mtx; compress it afterwards")
+    files.check_result(output)
     part, journal = part_of(output), journal_of(output)
     check_new(output, request.force, beside=journal.with_name(journal.name + ".new"))
     check_beside(output, (request.a, request.b))

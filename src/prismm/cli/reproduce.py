@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,8 @@ import typer
 
 from prismm.cli import interrupts, options
 from prismm.cli.console import columns, print_json, progress, say, table
-from prismm.errors import ArgumentError, FileError
+from prismm.cli.reproduce_table import HEAD, cells, verdicts
+from prismm.errors import ArgumentError
 
 if TYPE_CHECKING:
     from prismm.reproduce.claims import Comparison
@@ -22,31 +22,41 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An experiment; without, list them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where CSV and PNG go.")] = Path(),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where CSV and PNG go; made if there is none.")
+    ] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, at small sizes.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="As near to the paper's sizes as a CPU gets; may take an hour.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what an earlier run has left.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random matrix.")] = 0,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with the verdicts and the figures.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
     json: options.Json = False,
 ) -> None:
     """Run a paper's accuracy experiments and print what it published beside ours, with a verdict for each row.
 
     Finished points are kept in the CSV: the same command continues where it was interrupted.
     """
+    from prismm.cli.documents import check_new, write_new
     from prismm.reproduce import PAPERS, load
 
     if name is None or list_:
         options.refuse(
-            context, ("out", "quick", "full", "fresh", "seed"), "needs the NAME of an experiment; leave it out to list"
+            context,
+            ("out", "quick", "full", "fresh", "seed", "html", "force"),
+            "needs the NAME of an experiment; leave it out to list",
         )
         _list(json)
         return
     if quick and full:
         raise ArgumentError("--quick and --full exclude each other; pass one of them or neither")
-    if not out.is_dir():
-        raise FileError(f"{out}: there is no such directory; make it, or pass another --out")
+    options.refuse_force(force, html=html)
+    if html is not None:
+        check_new(html, force)
     experiment = load(name)
     size: Size = "quick" if quick else "full" if full else "default"
     result = _run(experiment, out, size, seed, fresh)
@@ -72,6 +82,11 @@ def reproduce(
         )
     else:
         _print(experiment, f"{paper.title}\n{paper.citation}", result)
+    if html is not None:
+        from prismm.cli.html.experiment import experiment_page
+
+        write_new(html, experiment_page(experiment, paper.title, paper.citation, result, plot), force)
+        say(f"wrote {html}")
     say(
         f"{result.points} points in {result.seconds:.0f} s; rows in {result.csv}"
         + (f", plot in {plot}" if plot else "")
@@ -128,27 +143,14 @@ def _plot(experiment: Experiment, result: Result) -> Path | None:
 
 
 def _print(experiment: Experiment, title: str, result: Result) -> None:
-    print(f"{title}\n\n{experiment.setup}\n")
-    head = ["where", "what", "published", "ours", "rule", "verdict"]
-    cells = [
-        [
-            found.claim.where,
-            found.claim.what,
-            found.claim.published,
-            found.ours,
-            found.rule,
-            found.verdict.upper() if found.verdict == "differs" else found.verdict,
-        ]
-        for found in result.comparisons
-    ]
-    print(columns(head, cells, left=("where", "what", "published", "rule", "verdict")))
+    print(f"{title}\n\n{verdicts(result)}\n\n{experiment.setup}\n")
+    left = tuple(name for name in HEAD if name != "ours")
+    print(columns(HEAD, [cells(found) for found in result.comparisons], left=left))
     notes = [
         (found.claim.where, found.claim.what, found.claim.note) for found in result.comparisons if found.claim.note
     ]
     if notes:
         print("\n" + "\n".join(f"{where}, {what}: {note}" for where, what, note in notes))
-    counts = Counter(found.verdict for found in result.comparisons)
-    print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
 
 
 def _as_json(found: Comparison) -> dict[str, Any]:

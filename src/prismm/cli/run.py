@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
-from prismm.cli import interrupts, options, streams
+from prismm.cli import ending, options
 from prismm.cli.console import print_json, say
 from prismm.cli.run_table import text_of
+from prismm.cli.script import Program
 from prismm.errors import ArgumentError, FileError
 
 
 def run(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python program that uses torch.")],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python program that uses torch or NumPy.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS...", help="Its arguments.")] = None,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A policy, as prismm.Policy.save or `prismm tune` writes it.")
@@ -39,32 +38,52 @@ def run(
 ) -> None:
     """Run a script with its matrix products made by a policy or to an accuracy, and list every product.
 
-    The default is --accuracy native. The exit code is the script's own.
+    Products of torch in all threads, and of NumPy where the script writes @, @= or a.dot(b), or calls numpy.matmul,
+    dot, vdot, inner, tensordot, einsum, vecdot, matvec, vecmat or numpy.linalg.multi_dot by name. The default is
+    --accuracy native. The exit code is the script's own.
+
+    Under torchrun rank 0 alone lists its products: torchrun --no-python prismm run SCRIPT.
     """
     from prismm.cli.documents import check_new, write_new
 
+    options.refuse_force(force, html=html)
     chosen = _policy(policy, accuracy, scheme, reproducible, engine, off)
     if not script.is_file():
         raise FileError(f"{script}: there is no such script")
-    if html is not None:
+    speaks = _speaks()
+    if html is not None and speaks:
         check_new(html, force)
     import prismm
 
     block = prismm.emulate(chosen, attention="decomposed" if decompose_attention else "fused")
-    code = _execute(script, arguments or [], block, sys.stderr if json else sys.stdout)
-    record = block.record
-    words = [str(script), *(arguments or [])]
-    if json:
-        print_json({"script": str(script), "arguments": arguments or [], "exit": code, **record.to_dict()})
-    else:
-        print(text_of(record))
-    if html is not None:
-        from prismm.cli.html.run import run_page
+    program = Program(script, arguments or [], block, sys.stderr if json else sys.stdout)
+    code = 0
 
-        write_new(html, run_page(record, " ".join(words)), force)
-        say(f"wrote {html}")
+    def report() -> None:
+        program.close()
+        if not speaks:
+            return
+        record = block.record
+        if json:
+            print_json({"script": str(script), "arguments": arguments or [], "exit": code, **record.to_dict()})
+        else:
+            print(text_of(record))
+        if html is not None:
+            from prismm.cli.html.run import run_page
+
+            write_new(html, run_page(record, " ".join([str(script), *(arguments or [])])), force)
+            say(f"wrote {html}")
+
+    end = ending.prepare(report)
+    code = program.run()
+    end()
     if code:
         raise typer.Exit(code)
+
+
+def _speaks() -> bool:
+    """Whether this process prints: of several that torchrun, or another launcher by its variables, started, rank 0."""
+    return "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def _policy(
@@ -86,52 +105,3 @@ def _policy(
     return Policy.of(
         keywords["accuracy"], scheme=keywords["scheme"], reproducible=reproducible, engine=engine
     )  # fmt: skip
-
-
-def _execute(script: Path, arguments: list[str], block: Any, stdout: TextIO) -> int:
-    """Run the script as Python would, in the block; its exit code. stdout: what takes the script's own."""
-    import runpy
-
-    try:
-        with _as_program(script, arguments, stdout), block:
-            runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted; what ran until then:")
-        return interrupts.EXIT_CODE
-    except Exception as error:
-        _print_traceback(error, script)
-        return 1
-    return 0
-
-
-@contextlib.contextmanager
-def _as_program(script: Path, arguments: list[str], stdout: TextIO) -> Iterator[None]:
-    """Arguments, streams and signals as the script would find them without us."""
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    stdout.flush()
-    with (
-        contextlib.redirect_stdout(streams.given(stdout)),
-        contextlib.redirect_stderr(streams.given(sys.stderr)),
-        interrupts.left_alone(),
-    ):
-        try:
-            yield
-        finally:
-            sys.argv, sys.path[:] = argv, path
-            with contextlib.suppress(OSError, ValueError):  # the script's streams are the script's affair
-                sys.stdout.flush()
-
-
-def _print_traceback(error: Exception, script: Path) -> None:
-    """The traceback from the script's own first line on."""
-    place = error.__traceback__
-    while place is not None and Path(place.tb_frame.f_code.co_filename).resolve() != script.resolve():
-        place = place.tb_next
-    traceback.print_exception(type(error), error, place or error.__traceback__)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OF_PRODUCTS = (
     "a", "b", "c", "scale_a", "scale_b", "random", "seed", "round_", "steps", "output", "split_k", "promote", "html",
 )  # fmt: skip
-_MATRICES = (".npy", ".mtx", ".mtx.gz")
+_MATRICES = (".npy", ".npz", ".mtx", ".mtx.gz", ".csv", ".csv.gz")
 
 
 def simulate(
@@ -90,8 +90,9 @@ def simulate(
         return
     if output is not None or split_k != 1 or promote is not None:
         raise ArgumentError("--output, --split-k and --promote are for matrices; pass ENGINE A B")
-    if a is not None:
-        options.refuse(context, ("seed",), "is for random terms; leave it out, or --a and --b")
+    if random is None:
+        options.refuse(context, ("seed",), "is for random terms; leave it out, or pass --random")
+    options.refuse_force(force, html=html)
     from prismm.cli.documents import check_new, write_new
     from prismm.cli.operands import operands
     from prismm.cli.targets import model_of

@@ -97,9 +97,16 @@ def ready() -> Iterator[None]:
     """stdout and stderr are `Stream`s inside; streams of another kind, which a program in Python put there, stay."""
     codecs.register_error("prismm.stand-in", stand_in)
     before = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
+    inside: dict[str, Any] = {}
+
+    def restore(name: str) -> None:
+        stream = getattr(sys, name)  # one that a script put there stays, for its exit handlers
+        if stream is inside.get(name) or (before[name] is None and stream is not None and stream.closed):
+            setattr(sys, name, before[name])
+
     with contextlib.ExitStack() as stack:
         for name, stream in before.items():  # a closed one takes the lowest number, its own
-            stack.callback(setattr, sys, name, stream)
+            stack.callback(restore, name)
             if stream is None:
                 stream = stack.enter_context(open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
                 os.set_inheritable(stream.fileno(), True)
@@ -109,7 +116,14 @@ def ready() -> Iterator[None]:
                 ours = Stream(stream, results=name == "stdout")
                 stack.callback(ours.release)
                 setattr(sys, name, ours)
+            inside[name] = getattr(sys, name)
         yield
+
+
+def flush() -> None:
+    """Write results of the command that are still buffered."""
+    if isinstance(sys.stdout, Stream):
+        sys.stdout.flush()
 
 
 def given(stream: TextIO) -> TextIO:

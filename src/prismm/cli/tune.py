@@ -64,6 +64,7 @@ def tune(
     import prismm
     from prismm.cli.documents import check_new, write_new
 
+    options.refuse_force(force, output=output)
     if output is not None:
         check_new(output, force)
     names = load(script)

@@ -30,7 +30,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     return Markup(f"<{name}{text}>{joined(*children)}</{name}>")
 
 
-_VOID = ("meta", "br", "hr")
+_VOID = ("meta", "br", "hr", "img")
 
 
 def joined(*children: object) -> Markup:

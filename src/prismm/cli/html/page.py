@@ -79,6 +79,8 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 .bits .digit.zero { fill: var(--faint); opacity: 0.75; }
 .bits .digit.lost { fill: var(--lost); } .bits .digit.over { fill: var(--over); }
 .bits .digit.dropped { fill: var(--dropped); }
+svg.map { max-width: 100%; height: auto; border: 1px solid var(--rule); }
+.map rect.kept { fill: var(--kept); } .map rect.lost { fill: var(--lost); }
 footer { margin-top: 3rem; color: var(--faint); font-size: 0.85rem; }
 @media (max-width: 30rem) { body { font-size: 15px; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 0.4rem; } }
@@ -91,6 +93,7 @@ footer { margin-top: 3rem; color: var(--faint); font-size: 0.85rem; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .scroll { overflow: visible; } svg.bits { max-width: 100%; height: auto; } section { break-inside: auto; }
   figure, tr { break-inside: avoid; } }
+img.plot { max-width: 100%; height: auto; background: #fff; }
 figure { margin: 0.8rem 0 1.2rem; } figcaption { font-size: 0.92rem; margin-bottom: 0.2rem; }
 """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prismm.cli.html.markup import Markup, joined, tag
 from prismm.cli.html.page import document, facts, grid, mono
-from prismm.cli.run_table import HEAD, cells, notes, summary
+from prismm.cli.run_table import HEAD, base, cells, notes, summary
 from prismm.programs.record import shape_text
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def run_page(record: Record, command: str) -> str:
     if rows:
         parts += [tag("h2", "Where the time goes"), _legend(), _chart(rows), tag("h2", "Every product")]
         numbers = ("count", "seconds", "share", "shape")
-        parts.append(grid(HEAD, [_row(row, record.wall_seconds) for row in rows], numbers))
+        parts.append(grid(HEAD, [_row(row, base(record)) for row in rows], numbers))
     parts.append(tag("h2", "Not covered"))
     parts.append(tag("ul", *(tag("li", note) for note in notes(record))))
     parts.append(tag("details", tag("summary", "The policy, as JSON"), tag("pre", record.policy.to_json())))
