@@ -2,8 +2,9 @@
 
     python3 tools/environment.py {demo,dev} [--any-python]
 
-A PyTorch that this interpreter can already import is used in place; otherwise the one named in
-constraints.txt is installed. Does nothing when .venv already holds what pyproject.toml asks for.
+The demo needs no PyTorch. For development one that this interpreter can already import is used in
+place; otherwise the one named in constraints.txt is installed. Does nothing when .venv already
+holds what pyproject.toml asks for.
 """
 
 import argparse
@@ -130,17 +131,19 @@ def install(extra, reused_torch):
         with open(constraints, "w") as file:
             file.write(f"torch=={reused_torch}\n")
         say(f"  torch      {reused_torch}, the one that this Python has: nothing")
-    elif present is None:
+    elif present is None and extra == "dev":
         announce_torch()
-    size = "220 MB" if extra == "dev" else "190 MB"
+    size = "300 MB" if extra == "dev" else "190 MB"
     say(f"  the rest   NumPy, Numba, SciPy, scikit-learn, matplotlib, ...: at most {size}")
 
     pip("-c", constraints, "-e", f"{ROOT}[{extra}]")
+    if extra != "dev":
+        return
     torch = torch_version(VENV_PYTHON)
     if torch is None:
         stop("torch does not load; this shows why: .venv/bin/python -c 'import torch'")
     on_linux = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    if extra == "dev" and on_linux and torch.endswith("+cpu"):
+    if on_linux and torch.endswith("+cpu"):
         # A CUDA build of torch brings Triton, a CPU build does not: the GPU kernels compile, and
         # run in Triton's interpreter, without a GPU.
         say("  Triton     3.6.0, which a CPU build of torch does not bring: about 190 MB")

@@ -95,6 +95,16 @@ def make_training(size: int, seed: int, device: str, dtype: torch.dtype) -> Trai
     return Training(x, (x.double() @ teacher).argmax(1), size, 16)
 
 
+def make_small(size: int, seed: int, device: str, dtype: torch.dtype) -> Training:
+    """A batch of `size` inputs of 100 features in 10 classes, for hidden layers of 256: products so small that what a
+    call costs besides shows.
+    """
+    generator = torch.Generator(device).manual_seed(seed + 2)
+    x = torch.randn(size, 100, generator=generator, device=device)
+    teacher = torch.randn(100, 10, generator=generator, device=device, dtype=torch.float64)
+    return Training(x, (x.double() @ teacher).argmax(1), 256, 10)
+
+
 def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Training:
     """`size` of the bundled digits, hidden layers of 128."""
     x, labels = digits()
@@ -150,5 +160,10 @@ DIGITS = App(
     {"quick": 64, "cpu": 512, "cuda": 1797},
 )  # fmt: skip
 
+SMALL = App(
+    "mlp-small", "MLP, small, training", make_small, train, refer_training, judge_training,
+    {"quick": 64, "cpu": 64, "cuda": 64},
+)  # fmt: skip
+
 if __name__ == "__main__":
-    main(APP, TRAINING, DIGITS)
+    main(APP, TRAINING, DIGITS, SMALL)

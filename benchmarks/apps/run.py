@@ -31,6 +31,9 @@ WIDE_WAYS = ("default", "correctly-rounded")
 WIDE_SIZES = {"cpu": 1024, "cuda": 16384}
 """Order of the systems that are solved in float64."""
 
+FIXED = ("digits", "small")
+"""Endings of the names of programs that have one size, and do not count in the means."""
+
 FIELDS = (
     "app", "device", "dtype", "size", "seed", "way", "guaranteed", "speed", "speed_low", "speed_high", "seconds",
     "native_seconds", "error", "native_error", "passed", "note", "repeats",
@@ -57,7 +60,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             size = app.sizes["quick" if options.quick else options.device]
             if dtype == "float64" and not options.quick:
                 size = min(size, WIDE_SIZES[options.device])
-            if not options.quick and not app.name.endswith("digits"):
+            if not options.quick and not app.name.endswith(FIXED):
                 size = max(app.sizes["quick"], size // options.shrink)
             chosen = ways if dtype == "float32" else [way for way in WIDE_WAYS if way in ways]
             try:
@@ -92,13 +95,13 @@ def table(found: list[dict[str, Any]]) -> str:
     lines.append(f"{'mean speed, float32':<24}" + "".join(f"{mean:>20}" for mean in speeds))
     lines.append(f"{'mean error (native)':<24}" + "".join(f"{mean:>20}" for mean in errors))
     lines.append("Speed over torch's IEEE products, in brackets error over theirs; ! misses the program's criterion;")
-    lines.append("means are over the large float32 programs, without those on scikit-learn's digits.")
+    lines.append("means are over the large float32 programs, without those on scikit-learn's digits and the small one.")
     return "\n".join(lines)
 
 
 def counted(row: dict[str, Any]) -> bool:
     """Whether a row counts in the mean."""
-    return row["dtype"] == "float32" and not row["app"].endswith("digits") and isinstance(row.get("speed"), float)
+    return row["dtype"] == "float32" and not row["app"].endswith(FIXED) and isinstance(row.get("speed"), float)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
