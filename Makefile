@@ -11,7 +11,7 @@ SETUP  = @command -v "$(PYTHON)" >/dev/null || { echo "make: no $(PYTHON) here; 
 BENCHMARKS = $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)) benchmarks/apps/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-all check evidence lint format typecheck bench clean user-environment dev-environment
+.PHONY: help demo test test-slow test-all check evidence lint format typecheck bench docs gallery clean user-environment dev-environment
 
 help:  ## list the targets
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  make %-10s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,13 @@ typecheck: dev-environment  ## mypy --strict on src
 
 bench: dev-environment  ## run every benchmark, each writing its CSV under benchmarks/results (long)
 	@set -e; for script in $(BENCHMARKS); do echo "$$script"; $(BIN)/python "$$script"; done
+
+docs: dev-environment  ## build the documentation as a site in build/site; broken links are errors
+	$(BIN)/python tools/website/build.py $(ARGS)
+
+gallery: dev-environment  ## redraw every figure of docs/ from the CSVs in benchmarks/results
+	$(BIN)/python benchmarks/gallery.py
+	$(BIN)/python benchmarks/gpu_plots.py
 
 clean:  ## remove .venv and what the tools left behind
 	@if [ -f .venv/prismm-environment.json ]; then rm -rf .venv; fi

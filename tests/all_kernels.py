@@ -9,15 +9,13 @@ from typing import Any
 PACKAGES = ("prismm.cpu.kernels", "prismm.numerics.kernels")
 HELPED_BY = {"replay": "dot_model"}
 """Modules whose kernels call most helpers of another one: what has compiled those compiles them in half the time."""
-NEED_VNNI = ("fused", "packed", "vnni")
-NEED_AMX = ("amx", "fused_amx")
-"""Modules whose kernels compile only where the processor has the instructions."""
 
 
 def all_kernels(*, here: bool = True) -> list[tuple[str, Any]]:
     """Names and kernels; `here`: of those alone that this processor can run."""
     from prismm.core import jit
     from prismm.cpu.kernels import amx, vnni
+    from prismm.cpu.warm import NEED_AMX, NEED_VNNI
 
     found = []
     modules = [

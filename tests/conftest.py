@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "covering(*together, of=): rows of its parameters in which all pairs of values meet (or the values of each "
         "tuple of names given) are fast, the others slow; the run's seed decides which"
     ))  # fmt: skip
+    for name in ("thread_unsafe", "leaks_references", "valgrind_error"):
+        config.addinivalue_line("markers", f"{name}: a mark of NumPy's own tests")
     config.stash[_ENGINES] = set()
     if config.option.seed is None:
         handed_on = getattr(config, "workerinput", {}).get("seed")

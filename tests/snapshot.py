@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-WRITERS = ("tests.test_plan_snapshot", "tests.cuda.test_launch_snapshot")
+WRITERS = ("tests.test_plan_snapshot", "tests.cuda.test_launch_snapshot", "tests.cli.test_help")
 """Modules with `PATH`, where a text stands, and `lines`, what stands there."""
 
 MOST_SHOWN = 200

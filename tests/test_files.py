@@ -182,7 +182,7 @@ def test_npy_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="directory"):
         files.read(_directory(tmp_path))
     with pytest.raises(FileError, match=r"pass a name that ends in \.npy"):
-        files.read(tmp_path / "a.csv")
+        files.read(tmp_path / "a.txt")
 
 
 def _directory(parent: Path) -> Path:

@@ -18,10 +18,14 @@ from prismm.core.lazy import attributes
 
 if TYPE_CHECKING:
     from prismm._api import explain, gemm, matmul, prepare
+    from prismm.checking.check import check
+    from prismm.core.check import Check
     from prismm.core.plan import Plan
     from prismm.core.prepared import Prepared
     from prismm.core.report import Report
     from prismm.planning.auto import Auto
+    from prismm.products.contraction import einsum
+    from prismm.products.dots import tensordot, vecdot
     from prismm.programs.compile import compile
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
@@ -41,6 +45,11 @@ _HOMES = {
     "gemm": "prismm._api",
     "prepare": "prismm._api",
     "explain": "prismm._api",
+    "einsum": "prismm.products.contraction",
+    "tensordot": "prismm.products.dots",
+    "vecdot": "prismm.products.dots",
+    "check": "prismm.checking.check",
+    "Check": "prismm.core.check",
     "Plan": "prismm.core.plan",
     "Auto": "prismm.planning.auto",
     "Policy": "prismm.programs.policy",
@@ -58,10 +67,14 @@ _HOMES = {
     "TileInt8": "prismm.schemes.tile_int8",
     "Slices": "prismm.schemes.slices",
 }
-_MODULES = ("engines", "errors", "formats", "metrics", "numerics", "programs", "schemes", "testing")
+_MODULES = (
+    "distributed", "engines", "errors", "formats", "jax", "linalg", "metrics", "numerics", "programs", "schemes",
+    "testing",
+)  # fmt: skip
 
 __all__ = [
     "Auto",
+    "Check",
     "Native",
     "Plan",
     "Policy",
@@ -73,14 +86,18 @@ __all__ = [
     "Slices",
     "TileInt8",
     "Words",
+    "check",
     "compile",
+    "einsum",
     "emulate",
     "explain",
     "gemm",
     "matmul",
     "prepare",
     "scope",
+    "tensordot",
     "tune",
+    "vecdot",
 ]
 
 

@@ -20,11 +20,11 @@ def matmul(
     a: Any,
     b: Any,
     /,
+    out: Any = None,
     *,
     accuracy: str | float | None = None,
     scheme: Any = None,
     reproducible: bool = False,
-    out: Any = None,
     out_dtype: Any = None,
     engine: str | None = None,
     threads: int | None = None,
@@ -34,18 +34,24 @@ def matmul(
     """Multiply matrices to a stated accuracy.
 
     Args:
-        a: array of shape (..., m, k) or (k,): NumPy array, torch CPU tensor or anything with ``__dlpack__``; float64,
-            float32, complex128, complex64; float16, bfloat16 and integers are taken exactly. Any strides.
+        a: array of shape (..., m, k) or (k,): NumPy array, torch tensor, anything with ``__dlpack__``, a data frame or
+            labelled array (``to_numpy``), whose values are taken without labels, or a dask array, whose product is
+            lazy; float64, float32, complex128, complex64; float16, bfloat16, longdouble, integers and bool are taken
+            exactly. Any strides.
         b: array of shape (..., k, n) or (k,), of the same kind.
+        out: array of the result's shape and type to write to, or a NumPy array of a type that holds every value of the
+            result's; may overlap the operands. Of tensors that require grad the product has a derivative
+            (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.
         accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
             guarantees in the documentation. With an explicit scheme None means the scheme's own value, unrepaired;
             ``Slices(mode="CR")`` is correctly rounded all the same.
         scheme: an instance: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, one of
-            `schemes.baselines`, or your own that keeps `schemes.Scheme`.
+            `schemes.baselines`, or your own that keeps `schemes.Scheme`; or a name such as "residues:15"
+            (`schemes.names`).
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
-        out: array of the result's shape and type to write to; may overlap the operands. Of tensors that require grad
-            the product has a derivative (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.
-        out_dtype: type of the result, wider or narrower than the operands'.
+        out_dtype: type of the result, wider or narrower than the operands'; by default NumPy's promotion, but float32
+            for narrower floats and float64 for integers and long doubles. Bools alone give their logical or, as in
+            NumPy; out_dtype="float64" counts.
         engine: "cpu" or "cuda" takes the best there, ``PRISMM_ENGINE`` names the default; `core.engine_names` has a
             table of all names, simulated matrix units such as "simulated:volta" included.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
@@ -66,6 +72,8 @@ def matmul(
     >>> prismm.matmul(a, np.ones((2, 1)), accuracy="correctly-rounded")
     array([[1.],
            [7.]])
+    >>> prismm.matmul(a, a, scheme="residues:15").shape
+    (2, 2)
     """
     if type(a) is np.ndarray and type(b) is np.ndarray:
         plain = scheme is out is out_dtype is engine is workspace is None and not full_output
@@ -78,6 +86,11 @@ def matmul(
 
         asked = accuracy, scheme, reproducible, out_dtype, engine, threads
         return operators.matmul_of(a, b, asked, out, workspace, full_output)
+    elif arrays.chunked(a, b):
+        from prismm.dask import product
+
+        return product.matmul(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads), out, workspace,
+                              full_output)  # fmt: skip
     keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
     return dispatch.matmul(a, b, keywords, out, full_output)
 
@@ -107,7 +120,7 @@ def gemm(
     Args:
         a, b: matrices (or batches), never read where alpha is 0; op is the identity, (conjugate) transpose.
         c: array that broadcasts to the result's shape; never read where beta is 0.
-        alpha, beta: finite scalars, taken exactly.
+        alpha, beta: finite scalars, taken exactly; so bools are the numbers 0 and 1 here.
         trans_a, trans_b: "N", "T" or "C".
 
     The other arguments, results and errors are those of `matmul`, every scheme and engine included. "native"
@@ -124,7 +137,20 @@ def gemm(
             reproducible=reproducible, out=out, out_dtype=out_dtype, engine=engine, threads=threads,
             workspace=workspace, full_output=full_output,
         )  # fmt: skip
+    if arrays.chunked(a, b, c):
+        from prismm.dask import product
+
+        return product.gemm(
+            a, b, c, (alpha, beta), (trans_a, trans_b), (accuracy, scheme, reproducible, out_dtype, engine, threads),
+            out, workspace, full_output,
+        )  # fmt: skip
     keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+    if arrays.sharded(a, b, c):
+        from prismm.programs import operators
+
+        return operators.sharded_gemm(
+            a, b, c, (alpha, beta), (trans_a, trans_b), keywords, out, full_output
+        )  # fmt: skip
     return dispatch.gemm(a, b, c, (alpha, beta), (trans_a, trans_b), keywords, out, full_output)
 
 

@@ -21,10 +21,12 @@ from prismm.cpu import execute
 from prismm.cpu.backend import foreseen, normalise_call
 from prismm.cpu.fast_paths import fast_tensors
 from prismm.errors import ArgumentError, OperandError
+from prismm.schemes.names import scheme_of
 
 
 def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any = None, full_output: bool = False) -> Any:
     """`prismm.matmul`."""
+    keywords = _with_scheme(keywords)
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
             result = gpu.fast_path(a, b, keywords, out)
@@ -49,9 +51,14 @@ def gemm(
     out: Any = None, full_output: bool = False,
 ) -> Any:  # fmt: skip
     """`prismm.gemm`; factors: alpha and beta, transposes: trans_a and trans_b."""
+    keywords = _with_scheme(keywords)
     alpha, beta = finite_scalar(factors[0], "alpha"), finite_scalar(factors[1], "beta")
     if beta != 0 and c is None:
         raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
+    if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None and type(a) is not np.ndarray:
+        result = gpu.fast_sum(a, b, c, (alpha, beta), transposes, keywords, out)
+        if result is not None:
+            return result
     if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
@@ -66,7 +73,7 @@ def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -
     """`prismm.prepare`."""
     if side not in ("left", "right"):
         raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
-    request, x, _ = _checked(keywords, x, None)
+    request, x, _ = _checked(_with_scheme(keywords), x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")
     if arrays.lives_on_gpu(x):
@@ -78,7 +85,7 @@ def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) -> Plan:
     """`prismm.explain`; without `foresee` nothing is multiplied to learn what repairs will take."""
-    a, b = arrays.untraced(a), arrays.untraced(b)
+    a, b, keywords = arrays.untraced(a), arrays.untraced(b), _with_scheme(keywords)
     if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
@@ -86,6 +93,11 @@ def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) 
     request, a, b = _checked(keywords, a, b)
     call = normalise_call(a, b, None, request)
     return foreseen(call) if foresee else call.plan
+
+
+def _with_scheme(keywords: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The keywords with the scheme that a name stands for."""
+    return (keywords[0], scheme_of(keywords[1]), *keywords[2:]) if isinstance(keywords[1], str) else keywords
 
 
 def _checked(keywords: tuple[Any, ...], a: Any, b: Any, workspace: Any = None) -> tuple[Request, Any, Any]:

@@ -4,6 +4,7 @@ Every message says what is wrong, the value met, and what to pass instead.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 
 class PrismmError(Exception):
@@ -32,6 +33,20 @@ class OperandError(PrismmError, TypeError):
 
 class EngineError(PrismmError, RuntimeError):
     """An engine that is missing or failed its proof, or a floating-point environment that spoils exactness."""
+
+
+class NotCertified(PrismmError, ArithmeticError):
+    """A statement of `prismm.linalg` that could not be proved: a singular matrix, or one too close to it.
+
+    Attributes:
+        result: the best answer found, unproved where its bound is infinite; None without one.
+        report: what is known of it, None without a result.
+    """
+
+    def __init__(self, message: str, result: Any = None, report: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+        self.report = report
 
 
 class FileError(PrismmError, OSError):

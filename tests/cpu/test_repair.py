@@ -122,7 +122,7 @@ def test_magnitudes_of_many_entries_are_those_of_each(name, dtype, seed, rng, mo
         for many in (0, 1 << 60):
             monkeypatch.setattr(repair_module, "_MANY_MAGNITUDES", many)
             sums = np.full((2, entries.i.size), -1)
-            for where, total, hit in repair_module._magnitude_sums(a, b, entries, job(dtype, RIGHT, 70), scales):
+            for where, total, hit in repair_module.magnitude_sums(a, b, entries, job(dtype, RIGHT, 70), scales):
                 sums[:, where] = total, hit
             found.append(sums)
         assert np.array_equal(*found) and found[0].min() >= 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prismm.core.extras import install
 from prismm.errors import ArgumentError, EngineError, ShapeError
 from prismm.formats import E4M3, E5M2, FP16, FP32, FP64, INT8, Format, Integer
 from prismm.numerics.corpus import Corpus
@@ -89,9 +91,9 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(name)
 
     monkeypatch.setattr(device.importlib, "import_module", missing)
-    with pytest.raises(EngineError, match=r"cuda-core.*pip install 'prismm\[gpu-probe\]'"):
+    with pytest.raises(EngineError, match="cuda-core.*" + re.escape(install("gpu-probe"))):
         device._core()
-    with pytest.raises(EngineError, match=r"cuda-bindings.*pip install 'prismm\[gpu-probe\]'"):
+    with pytest.raises(EngineError, match="cuda-bindings.*" + re.escape(install("gpu-probe"))):
         device._driver()
 
 

@@ -148,7 +148,7 @@ def test_long_inner_dimensions_keep_the_twins_bits(engine, rng):
 def test_many_open_roundings_are_settled_by_more_moduli(rng):
     """Too few moduli for correct rounding leave nearly all entries open: one product with more settles them."""
     problem(INT8)
-    a, b = rng.standard_normal((160, 64)), rng.standard_normal((64, 160))
+    a, b = rng.standard_normal((160, 640)), rng.standard_normal((640, 160))
     c, report = prismm.matmul(
         a, b, scheme=prismm.Residues(12), accuracy="correctly-rounded", engine="cpu:int8", full_output=True
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.core import accuracy
 from prismm.core.backend import Chosen
 from prismm.core.plan import Alternative
-from prismm.cpu.engines.integer import choose
+from prismm.cpu.engines.integer import expected
 from prismm.cpu.implementation import implementation_of
 from prismm.errors import PrismmError
 from prismm.planning.moduli_count import moduli_for_native
@@ -69,7 +69,7 @@ def candidates(problem: Problem, workers: int = 1) -> Iterator[Candidate]:
     for scheme in _schemes(problem.result.precision):
         implementation = scheme.implementation("cpu")
         try:
-            engine = implementation.engine_for(None).name
+            engine = implementation.expected_engine()
             implementation.check(problem.terms, problem.result)
         except PrismmError:
             continue
@@ -98,8 +98,7 @@ def _contenders(precision: int) -> bool:
     """Whether a composite scheme for results of this precision has a bound for any data, and this machine its units."""
     implementations = [scheme.implementation("cpu") for scheme in _schemes(precision)]
     return any(
-        hasattr(one, "relative_bound") and not one.engine_for(None).name.startswith(_EMULATED)
-        for one in implementations
+        hasattr(one, "relative_bound") and not one.expected_engine().startswith(_EMULATED) for one in implementations
     )
 
 
@@ -121,7 +120,7 @@ def weigh(problem: Problem, chosen: Chosen) -> Chosen:
 
 def _seconds(scheme: Any, problem: Problem, workers: int) -> float:
     implementation = implementation_of(scheme)
-    return implementation.seconds(problem, choose("cpu").name, workers)
+    return implementation.seconds(problem, expected(), workers)
 
 
 def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
@@ -135,7 +134,7 @@ def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) ->
         )
     others = [
         Candidate(native, "cpu:blas", _seconds(native, problem, workers), meets, False),
-        Candidate(residues, choose("cpu").name, _seconds(residues, problem, workers), of_native_grade, True),
+        Candidate(residues, expected(), _seconds(residues, problem, workers), of_native_grade, True),
     ]
     # Of the chosen kind another number of moduli, or type of sums, is no alternative.
     others = [*candidates(problem, workers), *(x for x in others if type(x.scheme) is not type(scheme))]

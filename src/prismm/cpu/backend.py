@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import arrays, environment
+from prismm.core import arrays, environment, terms
 from prismm.core.accuracy import Target
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job
-from prismm.core.plan import Plan, bound_text
+from prismm.core.plan import Decision, Plan, bound_text
 from prismm.core.prepared import Prepared
 from prismm.core.problem import Problem
 from prismm.core.request import (
@@ -44,7 +44,10 @@ PREPARED_SIZE = 1024
 
 @dataclass(frozen=True)
 class Call:
-    """A call after normalisation, with its scheme and engine chosen; `plan` tells the rest when someone asks."""
+    """A call after normalisation, with its scheme and engine chosen; `plan` tells the rest when someone asks.
+
+    logical: whether the result is a logical or of bools, for which `dtype` is the type of the counts.
+    """
 
     a: NDArray[Any]
     b: NDArray[Any]
@@ -65,6 +68,7 @@ class Call:
     right: Any
     terms: int
     inputs: list[NDArray[Any]]
+    logical: bool
 
     @property
     def scheme(self) -> Any:
@@ -77,10 +81,24 @@ class Call:
             return max(self.request.workspace.nbytes, MIN_WORKSPACE)
         return workspace_limit(operands, result)
 
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits depend on operands, types, k and target alone."""
+        return self.request.reproducible or bool(self.scheme.reproducible) or self.problem.rounded
+
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, with its predictions."""
         return make_plan(self)
+
+    @property
+    def decision(self) -> Decision:
+        """What was chosen, for a report, which then need not hold the operands."""
+        a, b = (np.broadcast_to(np.empty((), x.dtype), x.shape) for x in (self.a, self.b))
+        call = replace(self, a=a, b=b, c=None, source=None, left=None, right=None, inputs=[])
+        return Decision(
+            self.scheme, self.engine, self.request.target, self.reproducible, functools.partial(make_plan, call)
+        )
 
 
 def as_array(x: Any, name: str) -> arrays.Array:
@@ -111,8 +129,9 @@ def normalise_call(
     shape = arrays.product_shape(x.shape, y.shape)
     data = [array.data for _, array in named]
     dtype = arrays.result_dtype(data, request.out_dtype)
+    logical = extra is None and request.out_dtype is None and {z.dtype.kind for z in data} == {"b"}
     if family == "dlpack":
-        arrays.check_type_survives(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
+        arrays.check_type_survives(named[0][1].source, np.zeros(1, bool if logical else dtype), np.from_dlpack)
     if extra is not None:
         check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
@@ -123,11 +142,14 @@ def normalise_call(
     k = x.shape[-1]
     x = x if x.ndim > 1 else x[None, :]
     y = y if y.ndim > 1 else y[:, None]
-    big = arrays.big_integers(x) or arrays.big_integers(y)
-    if big:
-        if isinstance(a, Prepared) or isinstance(b, Prepared):
-            raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
-        x, y = arrays.widened(x, y)
+    x, y, each = terms.widened(x, y)
+    if each > 1 and (isinstance(a, Prepared) or isinstance(b, Prepared)):
+        raise OperandError(
+            "a prepared operand meets integers beyond 2^53, or long doubles that are no float64; pass both matrices "
+            "unprepared"
+        )
+    if logical:
+        request = _counting(request, a, b)
     summed = extra is not None and (extra[0] != 1 or extra[1] != 0)
     implementation, engine, reasons, problem = select(
         x,
@@ -135,7 +157,7 @@ def normalise_call(
         dtype,
         request,
         summed=summed,
-        terms_per_element=x.shape[-1] // max(k, 1) if big else 1,
+        terms_per_element=each,
         may_read_data=True,
     )
     left = a.split if isinstance(a, Prepared) else None
@@ -143,8 +165,11 @@ def normalise_call(
     c = None
     if extra is not None and extra[2] is not None and extra[1] != 0:
         c = extra[2].data
-        if arrays.big_integers(c):
-            raise DTypeError("c holds integers beyond 2^53; pass c.astype(float) if rounding them is meant")
+        if terms.several(c):
+            raise DTypeError(
+                f"c holds numbers of type {c.dtype} that are no float64; pass c.astype(float) if rounding them is meant"
+            )
+        c = terms.numbers(c)
         if dtype.kind == "c" and c.dtype.kind != "c":
             c = c.astype(np.complex128)
         try:
@@ -154,13 +179,30 @@ def normalise_call(
     inputs = [array.data for _, array in named]
     implementation.check_target(problem, request.target)
     # Where several terms stand for an element, a sum that is rounded has them all.
-    terms = problem.terms if implementation.rounds_every_term else max(k, 1) * problem.parts
+    summands = problem.terms if implementation.rounds_every_term else max(k, 1) * problem.parts
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     factors = extra[:2] if extra is not None and summed else None
     return Call(
         x, y, c, factors, family, named[0][1].source, shape, dtype, implementation, engine, reasons, problem, request,
-        batch, k, left, right, terms, inputs,
+        batch, k, left, right, summands, inputs, logical,
     )  # fmt: skip
+
+
+def _counting(request: Request, a: Any, b: Any) -> Request:
+    """The request of a logical or, as a product of zeros and ones: its entries are counts, and the result is where they
+    are above 1/2.
+
+    In native grade an entry is within K·u·n + K·η of its count n, as |a||b| is n itself: within K·η where n = 0, and
+    above 1/2 from n = 1 on, as K·u is below 1/4 for float64 and any K below 2^50.
+    """
+    if request.target in (Target("native"), Target("correctly-rounded")):
+        return request
+    if isinstance(a, Prepared) or isinstance(b, Prepared):
+        raise OperandError(
+            f"an operand of bools was prepared with accuracy={str(request.target)!r}, which a logical or does not "
+            f"follow from; prepare it with accuracy='native', or with out_dtype='float64' for counts"
+        )
+    return replace(request, target=Target("native"))
 
 
 def problem_of(
@@ -229,7 +271,7 @@ def make_plan(call: Call) -> Plan:
     return Plan(
         m=problem.m, n=problem.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
         target=request.target, scheme=scheme, engine=engine,
-        reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded,
+        reproducible=call.reproducible,
         threads=request.threads, products=implementation.products(problem, engine) * count,
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.bytes,
         predicted_seconds=seconds * count, native_seconds=blas_seconds(problem, request.threads) * count,

@@ -10,7 +10,7 @@ from prismm.core.backend import Chosen
 from prismm.core.problem import Problem
 from prismm.cpu.alternatives import weigh
 from prismm.cpu.costs import MEASURED, native_seconds, rates_of, residue_seconds
-from prismm.cpu.engines.integer import choose
+from prismm.cpu.engines.integer import choose, expected
 from prismm.cpu.native.product import cannot_underflow
 from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native, moduli_for_rounding, moduli_for_sample
 from prismm.schemes.native import Native, native_meets
@@ -112,7 +112,7 @@ class CpuColumn:
                 reason = "certified, and fewer seconds are predicted on this CPU's tile unit than for its BLAS"
                 return Chosen(of_grade, engine, (reason,))
             return Chosen(Native(), engine, ("its a-priori bound meets the target, and nothing is faster on a CPU",))
-        return Chosen(of_grade, engine, ("integers beyond 2^53 need exact operands",))
+        return Chosen(of_grade, engine, ("integers beyond 2^53 and long doubles need exact operands",))
 
     def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
         """A scheme of several rounded products in its place, where that is predicted faster."""
@@ -128,22 +128,31 @@ def beats_blas(problem: Problem, sample: Sample) -> bool:
     """Whether residues of native grade are predicted clearly faster than the native product: never without an engine
     whose rates are measured here, nor where a sample of the entries says that many would have to be repaired.
     """
-    if problem.multiply_adds < RESIDUE_WORK or min(problem.m, problem.n) < LEAST_SIDE or problem.batch:
-        return False
-    if problem.result.precision not in RESULTS or not measured_engine():
+    if not may_beat_blas(problem):
         return False
     moduli = moduli_for_native(problem.result, problem.terms)
-    parts = 3 if problem.is_complex else 1
     engine = choose("cpu").name
-    native = native_seconds(Native(), problem, 1)
-    residues = residue_seconds(engine, problem, moduli, parts, 1)
-    # The sample is itself a product: it is asked only where speed alone does not decide.
-    if residues >= MARGIN * native:
-        return False
+    native, residues = _seconds_of_both(problem, moduli, engine)
     # "fast" certifies no entry, so that none is repaired.
     share = uncertified_share(problem, sample, moduli, engine) if problem.goal == "native" else 0.0
     entries = problem.m * problem.n * (2 if problem.is_complex else 1) * share
     return residues + entries * problem.terms / rates_of(engine).repair < MARGIN * native
+
+
+def may_beat_blas(problem: Problem) -> bool:
+    """What `beats_blas` asks before it looks at the data: whether residues are faster if nothing is repaired."""
+    if problem.multiply_adds < RESIDUE_WORK or min(problem.m, problem.n) < LEAST_SIDE or problem.batch:
+        return False
+    if problem.result.precision not in RESULTS or not measured_engine():
+        return False
+    # The sample is itself a product: it is asked only where speed alone does not decide.
+    native, residues = _seconds_of_both(problem, moduli_for_native(problem.result, problem.terms), choose("cpu").name)
+    return residues < MARGIN * native
+
+
+def _seconds_of_both(problem: Problem, moduli: int, engine: str) -> tuple[float, float]:
+    parts = 3 if problem.is_complex else 1
+    return native_seconds(Native(), problem, 1), residue_seconds(engine, problem, moduli, parts, 1)
 
 
 def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str) -> float:
@@ -170,7 +179,7 @@ def _residues_are_faster(problem: Problem) -> bool:
     faster than those as it takes.
     """
     moduli = moduli_for_rounding(problem.result)
-    return residue_seconds(choose("cpu").name, problem, moduli, 1, 1) < native_seconds(Native("float64"), problem, 1)
+    return residue_seconds(expected(), problem, moduli, 1, 1) < native_seconds(Native("float64"), problem, 1)
 
 
 def _by_sample(

@@ -46,6 +46,10 @@ class CompositeImplementation:
         """See `Composite.engine_for`."""
         return self.scheme.engine_for(name)
 
+    def expected_engine(self) -> str:
+        """The name of the engine that `engine_for` is expected to give for None; torch is not loaded to tell."""
+        return str(self.engine_for(None).name)
+
     def check(self, k: int, result: Format) -> None:
         """See `Composite.check`."""
         self.scheme.check(k, result)

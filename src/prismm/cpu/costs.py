@@ -76,9 +76,9 @@ def rates_of(engine: str) -> Rates:
 
 def native_rate(problem: Problem) -> float:
     """Multiply-adds of real elements that one worker's BLAS makes in a second."""
-    from prismm.cpu.engines.integer import choose
+    from prismm.cpu.engines.integer import expected
 
-    best = choose("cpu").name
+    best = expected()
     rates = rates_of(best) if best in MEASURED else RATES["cpu:int8"]
     return rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
 

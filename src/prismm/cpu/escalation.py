@@ -438,9 +438,14 @@ def _escalate_part(
         copied = sum(x.nbytes for x, given in pairs_of if not np.may_share_memory(x, given))
         room_left = replace(job, workspace_bytes=max(job.workspace_bytes - copied, 0))
         value, failed = block.multiply(way, target.dtype, room_left, engine)
-        place = block.r * value.shape[1] + block.c
-        target[entries.place] = value.reshape(-1)[place]
-        still = failed.reshape(-1)[place]
+        if block.r.size == target.size:
+            # Every entry is one of these.
+            target[...] = value
+            still = failed[block.r, block.c] if failed.any() else np.zeros(block.r.size, np.bool_)
+        else:
+            place = block.r * value.shape[1] + block.c
+            target[entries.place] = value.reshape(-1)[place]
+            still = failed.reshape(-1)[place]
         if isinstance(way, Moduli):
             outcome.products += way.moduli
         outcome.count(way.path, int(still.size - np.count_nonzero(still)))
@@ -458,8 +463,11 @@ def _one_by_one(entries: Entries, k: int, workers: int) -> float:
 def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
     """Whether to recompute entries one by one takes longer than to build a block and choose a method."""
     seconds = _one_by_one(entries, k, workers)
-    if seconds < FEW_SECONDS:
+    if entries.i.size == 0 or seconds < FEW_SECONDS:
         return False
+    # No more rows and columns are met than there are numbers up to the largest: often that is enough to know.
+    if seconds >= (int(entries.i.max()) + int(entries.j.max()) + 2) * k * BLOCK_SECONDS:
+        return True
     used = np.count_nonzero(np.bincount(entries.i)) + np.count_nonzero(np.bincount(entries.j))
     return bool(seconds >= used * k * BLOCK_SECONDS)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.composite import Joined
+from prismm.core.error_free import two_product, two_sum
 from prismm.formats import Format, round_fraction
 
 if TYPE_CHECKING:
@@ -27,25 +28,6 @@ if TYPE_CHECKING:
 _FAR = 2.0**450
 """Products of numbers between this and its inverse, and what they lose when they are rounded, are exact."""
 _PASSES = 4
-
-
-def _two_sum(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    s = x + y
-    z = s - x
-    return s, (x - (s - z)) + (y - z)
-
-
-def _veltkamp_split(x: Floats) -> tuple[Floats, Floats]:
-    """Two numbers of 26 bits (Veltkamp)."""
-    c = 134217729.0 * x
-    upper = c - (c - x)
-    return upper, x - upper
-
-
-def _two_product(f: float, x: Floats) -> tuple[Floats, Floats]:
-    p = f * x
-    (a, b), (c, d) = _veltkamp_split(np.full(1, f)), _veltkamp_split(x)
-    return p, ((a * c - p) + a * d + b * c) + b * d
 
 
 def exact_sums(
@@ -93,7 +75,7 @@ def _by_expansions(
         nonlocal far
         size = np.abs(x)
         far |= (x != 0.0) & ~((size >= 1.0 / _FAR) & (size <= _FAR))
-        terms.extend(_two_product(f, x))
+        terms.extend(two_product(x, np.full(1, f)))
 
     for f, value in zip(factors[:2].tolist(), values, strict=False):
         if f:
@@ -113,7 +95,7 @@ def _by_expansions(
         return np.zeros(i.size), np.zeros(i.size, np.bool_)
     for _ in range(_PASSES):
         for t in range(len(terms) - 1, 0, -1):
-            terms[t - 1], terms[t] = _two_sum(terms[t - 1], terms[t])
+            terms[t - 1], terms[t] = two_sum(terms[t - 1], terms[t])
     h, m = terms[0] + 0.0, terms[1] if len(terms) > 1 else np.zeros(i.size)
     err = missing + sum((np.abs(x) for x in terms[2:]), np.zeros(i.size))
     err = np.where(err > 0.0, err * (1.0 + 2.0**-40) + np.abs(m) * 2.0**-50, 0.0)

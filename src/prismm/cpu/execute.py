@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.core import arrays, environment
+from prismm.core import arrays, environment, terms
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode
 from prismm.core.memory import workspace_limit
@@ -37,21 +37,25 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     array = arrays.normalise(x, "x")
     if array.data.ndim != 2:
         raise ShapeError(f"x has shape {array.data.shape}; prepare takes a matrix of two dimensions")
-    if arrays.big_integers(array.data):
-        raise DTypeError("x holds integers beyond 2^53, which are not prepared; pass them to matmul directly")
+    if terms.several(array.data):
+        raise DTypeError(
+            "x holds integers beyond 2^53, or long doubles that are no float64, which are not prepared; pass them to "
+            "matmul directly"
+        )
     copy = arrays.Array(
         np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None
     )
     dtype = arrays.result_dtype([copy.data], request.out_dtype)
     if copy.family == "dlpack":
         arrays.check_type_survives(copy.source, np.zeros(1, dtype), np.from_dlpack)
-    left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
+    data = terms.numbers(copy.data)
+    left, right = (data, data.T) if side == "left" else (data.T, data)
     implementation, engine, _, _ = select(
         left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
     )
     split = None
-    if copy.data.size:
-        data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
+    if data.size:
+        data = data.astype(np.complex128) if dtype.kind == "c" and data.dtype.kind != "c" else data
         workspace_bytes = workspace_limit(2 * data.nbytes, data.nbytes)
         job = Job(format_of(dtype), request.target, 1, False, request.threads, workspace_bytes)
         split = implementation.prepare(data, side, job, engine)
@@ -77,17 +81,20 @@ def run(
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     # Operands are read until the last tile is done: where the target may be one of them, it is written at the end.
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
+    # A logical or is made of counts, and a wider target gets the values of the result's type.
+    fresh = fresh or call.logical or (target is not None and target.dtype != call.dtype)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    apart = call.problem.big_integers and not all(map(arrays.alike_in_size, call.inputs[:2]))
+    apart = call.problem.big_integers and not all(map(terms.alike, call.inputs[:2]))
     outcome, pieces = (_each_alone if apart else _multiply)(call, result, full_output)
+    value = result > 0.5 if call.logical else result
     if target is not None and fresh:
-        target[...] = result
-    answer = arrays.as_caller(result, call.family, call.source) if out is None else out
+        target[...] = value
+    answer = arrays.as_caller(np.asarray(value), call.family, call.source) if out is None else out
     outcome.time("total", time.perf_counter() - start)
     if not full_output:
         return answer
     report = Report(
-        plan=call.plan, outcome=outcome, shape=call.shape, pieces=pieces,
+        decision=call.decision, outcome=outcome, shape=call.shape, pieces=pieces,
         rows_kept=len(call.shape) > 0 and call.inputs[0].ndim > 1, columns_kept=call.inputs[1].ndim > 1,
         repeated=math.prod(call.batch),
     )  # fmt: skip
@@ -102,13 +109,23 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
     array = arrays.normalise(out, "out")
     if array.family != call.family:
         raise OperandError(f"out is of kind {array.family}, the operands are of kind {call.family}; pass the same kind")
+    if array.family == "numpy" and not isinstance(out, np.ndarray):
+        raise OperandError(f"out is a {type(out).__name__}; pass a NumPy array, such as np.empty(shape)")
     if array.data.shape != call.shape:
-        raise ShapeError(f"out has shape {array.data.shape}, the product has shape {call.shape}")
+        raise ShapeError(
+            f"out has shape {array.data.shape}, the product has shape {call.shape} (a non-broadcastable output, as "
+            f"NumPy says); pass np.empty{call.shape}"
+        )
     # A copy stands for an array of a type that NumPy lacks.
     copied = str(getattr(out, "dtype", "")).endswith("bfloat16")
-    if copied or array.data.dtype != call.dtype:
+    dtype = np.dtype(bool) if call.logical else call.dtype
+    holds = array.data.dtype == dtype or (array.family == "numpy" and np.can_cast(dtype, array.data.dtype, "safe"))
+    if copied or not holds:
         name = "bfloat16" if copied else array.data.dtype.name
-        raise DTypeError(f"out has dtype {name}, the product has {call.dtype.name}; pass out_dtype or another out")
+        raise DTypeError(
+            f"out has dtype {name}, the product has {dtype.name}; pass out_dtype or another out (NumPy's words: Cannot "
+            f"cast ufunc 'matmul' output from {dtype.name} to {name})"
+        )
     if not array.data.flags.writeable or (
         array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative
     ):

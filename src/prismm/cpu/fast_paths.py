@@ -146,7 +146,7 @@ def fast_tensors(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int 
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or threads.worker_count(workers)):
         return None
     try:
-        x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
+        x, y = (arrays.memory_of(t if not t.requires_grad else t.detach()) for t in (a, b))
     except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
         return None
     if x.ndim != 2 or y.ndim != 2:
@@ -218,7 +218,7 @@ def fast_sum(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
         dense = a.is_cpu and b.is_cpu and c.is_cpu and a.layout is b.layout is c.layout is strided
         return fast_dense(a, b, c, alpha, beta) if dense and c.dtype is a.dtype else None
     try:
-        x, y, z = (t.detach().numpy() for t in (a, b, c))
+        x, y, z = (arrays.memory_of(t.detach()) for t in (a, b, c))
     except (RuntimeError, TypeError):
         return None
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:

@@ -44,8 +44,8 @@ class Entries:
     width: int = 0
 
     def keep(self, where: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Entries:
-        """Those selected; these themselves where a mask selects all."""
-        if not isinstance(where, slice) and where.dtype == np.bool_ and where.all():
+        """Those selected; these themselves where a mask or a slice selects all."""
+        if where == slice(None) if isinstance(where, slice) else where.dtype == np.bool_ and where.all():
             return self
         return Entries(self.part, self.i[where], self.j[where], self.width)
 
@@ -198,11 +198,8 @@ def by_magnitude(
     """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
     0.
     """
-    from prismm.cpu.kernels.magnitude import certify
-
     assert job.target is not None
     rounding = job.target.kind == "correctly-rounded"
-    factor = np.inf if rounding else accuracy.magnitude_kappa(job.target, job.terms, job.result)
     done = np.zeros(entries.i.size, np.bool_)
     candidates = entries
     index = np.arange(entries.i.size)
@@ -210,25 +207,44 @@ def by_magnitude(
     if rounding:
         zero = target[entries.place] == 0
         index, candidates = np.flatnonzero(zero), entries.keep(zero)
-    rows, columns = scales
-    for where, total, hit in _magnitude_sums(a, b, candidates, job, scales):
-        proved = (hit == 0).view(np.uint8)
+    for where, total, hit in magnitude_sums(a, b, candidates, job, scales):
+        proved = hit == 0
         if not rounding:
-            here = candidates.keep(where)
-            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
-            certify(
-                here.i, here.j, total, hit, target[here.place].astype(np.float64), rows.terms, columns.terms,
-                rows.power, columns.power, rows.shift, columns.shift, terms, factor, 2.0 ** (job.result.maxexp - 2),
-                proved,
-            )  # fmt: skip
-        done[index[where[proved.view(np.bool_)]]] = True
+            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+            proved = certified(candidates.keep(where), total, hit, target, terms, job, scales)
+        done[index[where][proved]] = True
     outcome.count("magnitude", int(done.sum()))
     return entries.keep(~done)
 
 
-def _magnitude_sums(
+@np.errstate(all="ignore")
+def certified(
+    entries: Entries,
+    total: NDArray[np.int64],
+    hit: NDArray[np.uint8],
+    target: NDArray[Any],
+    terms: int,
+    job: Job,
+    scales: tuple[Scales, Scales],
+) -> NDArray[np.bool_]:
+    """Which entries their `magnitude_sums` prove, of sums of so many real terms."""
+    from prismm.cpu.kernels.magnitude import certify
+
+    assert job.target is not None
+    factor = accuracy.magnitude_kappa(job.target, job.terms, job.result)
+    proved = np.empty(entries.i.size, np.uint8)
+    rows, columns = scales
+    certify(
+        entries.i, entries.j, total, hit, target[entries.place].astype(np.float64), rows.terms, columns.terms,
+        rows.power, columns.power, rows.shift, columns.shift, terms / 4.0, factor, 2.0 ** (job.result.maxexp - 2),
+        proved,
+    )  # fmt: skip
+    return proved.view(np.bool_)
+
+
+def magnitude_sums(
     a: NDArray[Any], b: NDArray[Any], entries: Entries, job: Job, scales: tuple[Scales, Scales]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]]:
+) -> Iterator[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.uint8]]]:
     """(which entries, the sums of the products of their 7-bit magnitudes, whether any product of elements is nonzero),
     in pieces.
     """
@@ -267,7 +283,7 @@ def _magnitude_sums(
 
 def _magnitude_products(
     a: NDArray[Any], b: NDArray[Any], entries: Entries, scales: tuple[Scales, Scales], engine: ByteEngine
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]]:
+) -> Iterator[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.uint8]]]:
     """The same of many entries, as products of bytes by an engine: of the magnitudes, and of ones and zeros where there
     are zeros.
     """
@@ -289,18 +305,18 @@ def _magnitude_products(
     # In order of rows, so that the entries of a piece are a range; one piece takes them as they are.
     order = None if step >= left.shape[1] else np.argsort(entries.i, kind="stable")
     for i0 in range(0, left.shape[1], step):
-        where, mine = np.arange(entries.i.size), entries
+        where: NDArray[np.int64] | slice = slice(None)
         if order is not None:
             lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
             where = order[lo:hi]
-            mine = entries.keep(where)
-        if where.size == 0:
+        mine = entries.keep(where)
+        if mine.i.size == 0:
             continue
         part = np.ascontiguousarray(left[:count, i0 : i0 + step])
         products = np.empty((count, part.shape[1], n), np.int32)
         # So short a sum is never reduced.
         engine.multiply(part, right[:count], products, (256,) * count)
-        total, hits = np.empty(where.size, np.int64), np.empty(where.size, np.uint8)
+        total, hits = np.empty(mine.i.size, np.int64), np.empty(mine.i.size, np.uint8)
         pick(products, mine.i, mine.j, i0, total, hits)
         yield where, total, hits
 

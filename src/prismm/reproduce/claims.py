@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from prismm.reproduce.framework import Rows
+from prismm.reproduce.framework import SIZES, Rows, Size
 
-Verdict = Literal["holds", "differs", "no data", "not here", "ours alone"]
-"""As published; not as published; not measured at this size; needs another device; an open question of the paper."""
+Verdict = Literal["holds", "differs", "too small", "no data", "not here", "ours alone"]
+"""As published; not as published; not so at a size smaller than the rule is for; not measured at this size; needs
+another device; an open question of the paper.
+"""
 
 Reading = Literal["text", "equation", "words"]
 """A number in the text or a table; what an equation gives; a statement in words that the rule makes precise."""
@@ -94,7 +96,7 @@ class Claim:
     where: figure, table or section. what: the quantity. published: the paper's words or number. measure: our numbers
     from the rows, in the order that the rule looks at them; empty where the rows have none. rule None: with `device`,
     what only that device can show; without, an open question that we answer (`measure` gives the answer). show: how a
-    number of ours is printed.
+    number of ours is printed. least: the smallest size of a run at which breaking the rule means anything.
     """
 
     where: str
@@ -106,13 +108,14 @@ class Claim:
     note: str = ""
     device: str = ""
     show: Callable[[float], str] = lambda value: f"{value:.4g}"
+    least: Size = "quick"
 
     def __post_init__(self) -> None:
         if self.device and self.rule is not None:
             raise ValueError(f"claim {self.what!r} has a rule and a device; it can have only one of them")
 
-    def judge(self, rows: Rows) -> Comparison:
-        """Ours beside theirs."""
+    def judge(self, rows: Rows, size: Size = "full") -> Comparison:
+        """Ours beside theirs, measured at this size."""
         values = [] if self.device else [float(value) for value in self.measure(rows)]
         verdict: Verdict
         if self.device:
@@ -121,8 +124,10 @@ class Claim:
             verdict = "no data"
         elif self.rule is None:
             verdict = "ours alone"
+        elif self.rule.holds(values):
+            verdict = "holds"
         else:
-            verdict = "holds" if self.rule.holds(values) else "differs"
+            verdict = "too small" if SIZES.index(size) < SIZES.index(self.least) else "differs"
         return Comparison(self, values, verdict)
 
 

@@ -211,8 +211,24 @@ EXPERIMENT = Experiment(
             for figure, what in (("3", "DP mode"), ("8", "SP mode"))
             for phi in PHIS
         ),
-        Panel("Fig. 5(b): slices, DP mode", "5(b)", "slices", "n", "slices", logy=False),
-        Panel("Fig. 5(b): GEMMs, DP mode", "5(b)", "products", "n", "GEMMs", logy=False),
+        Panel(
+            "Fig. 5(b): slices, DP mode",
+            "5(b)",
+            "slices",
+            "n",
+            "slices",
+            logy=False,
+            published=(("published, φ = 0.1", ((7168.0, 11.0),)),),
+        ),
+        Panel(
+            "Fig. 5(b): GEMMs, DP mode",
+            "5(b)",
+            "products",
+            "n",
+            "GEMMs",
+            logy=False,
+            published=(("published, φ = 0.1", ((7168.0, 66.0),)),),
+        ),
         Panel("§6: GEMMs by unit, k not blocked", "§6", "products", "k", "GEMMs, fast mode"),
     ),
 )

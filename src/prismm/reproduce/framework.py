@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Size = Literal["quick", "default", "full"]
 """Seconds, for tests; under 90 seconds on two cores; as near to the paper's own sizes as a CPU gets."""
 
+SIZES: tuple[Size, ...] = ("quick", "default", "full")
+
 
 @dataclass(frozen=True)
 class Row:

@@ -193,9 +193,25 @@ EXPERIMENT = Experiment(
     panels=(
         Panel("Fig. 2(a): underflow", "2a", "probability", "offset exponent", "probability", logx=False, logy=False),
         Panel("Fig. 2(b): bits kept", "2b", "bits", "offset exponent", "bits", logx=False, logy=False),
-        Panel("Fig. 5", "5", "f", "b_m b_k", "f", logy=False),
+        Panel(
+            "Fig. 5",
+            "5",
+            "f",
+            "b_m b_k",
+            "f",
+            logy=False,
+            band=(0.92, 1.0, "published range"),
+        ),
         *(
-            Panel(f"Fig. 8, {kind}", f"8 {kind}", "relative error", "offset exponent", "relative error", logx=False)
+            Panel(
+                f"Fig. 8, {kind}",
+                f"8 {kind}",
+                "relative error",
+                "offset exponent",
+                "relative error",
+                logx=False,
+                levels=((1e-4, "published, half: 1e-4"),),
+            )
             for kind in KINDS
         ),
         _size_panel("9a", "m = n", "symmetric"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prismm.errors import FileError
+from prismm.files.target import explained
 from prismm.reproduce.claims import Comparison
 from prismm.reproduce.framework import Experiment, Rows, Size
 from prismm.reproduce.store import Store, run_key
@@ -43,7 +44,7 @@ def run(
 
     Args:
         experiment: from `load`.
-        folder: an existing directory.
+        folder: where the CSV is; made if there is none.
         size: how large.
         seed: of every random matrix, together with the point's key.
         fresh: measure everything anew.
@@ -51,10 +52,10 @@ def run(
             once at the end with the key "".
 
     Raises:
-        FileError: if there is no such folder, or its CSV is of another run.
+        FileError: if the folder cannot be made, or its CSV is of another run.
     """
-    if not folder.is_dir():
-        raise FileError(f"{folder}: there is no such directory; make it, or pass another --out")
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     points = experiment.points_of(size)
     store = Store.open(csv_path(experiment, size, folder), experiment.name, run_key(experiment, size, seed), fresh)
     kept = sum(point.key in store.points for point in points)
@@ -72,7 +73,7 @@ def run(
     store.save([point.key for point in points])
     return Result(
         rows=store.rows,
-        comparisons=[claim.judge(store.rows) for claim in experiment.claims],
+        comparisons=[claim.judge(store.rows, size) for claim in experiment.claims],
         csv=store.path,
         run=store.run,
         points=len(points),

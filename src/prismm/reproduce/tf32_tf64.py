@@ -157,7 +157,14 @@ def _points(size: Size) -> list[Point]:
 
 def _error_panels() -> tuple[Panel, ...]:
     return tuple(
-        Panel(f"Fig. {figure}: {what}, {kind} data, {p}", f"{figure} {kind}", f"{p} error", "n", "error")
+        Panel(
+            f"Fig. {figure}: {what}, {kind} data, {p}",
+            f"{figure} {kind}",
+            f"{p} error",
+            "n",
+            "error",
+            band=(1e-6, 1e-5, "published, 1xTF32") if figure == "4" else None,
+        )
         for figure, what in (("4", "TF32"), ("5", "TF64"))
         for kind, p in (("uniform", "l1"), ("uniform", "l2"), ("uniform", "linf"), ("normal", "l2"), ("normal", "linf"))
     )

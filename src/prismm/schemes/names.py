@@ -8,7 +8,31 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from prismm.errors import ArgumentError, PrismmError
+from prismm.errors import ArgumentError, PrismmError, meant
+
+EXAMPLES = (
+    "auto", "native", "native:float32", "native:float64", "residues", "residues:15", "words:tf32x3", "words:tf32x6",
+    "words:bf16x6", "words:bf16x9", "words:fp16x3", "words:tf64x3", "scaled-half", "tile-int8", "tile-int8:3",
+    "slices", "slices:int8:dp", "slices:fp16:dp", "slices:int8:sp", "slices:int8:cr",
+)  # fmt: skip
+"""Names to complete, and to tell what was meant."""
+
+
+def scheme_of(scheme: Any) -> Any:
+    """The scheme that a ``scheme=`` argument stands for: a name is parsed, anything else stays as it is.
+
+    Raises:
+        ArgumentError: for a name that stands for none.
+
+    >>> scheme_of("residues:15"), scheme_of(None)
+    (Residues(moduli=15), None)
+    """
+    return _parsed(str(scheme)) if isinstance(scheme, str) else scheme
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    return parse_scheme(text)
 
 
 def parse_scheme(text: str | None) -> Any:
@@ -50,8 +74,8 @@ def parse_scheme(text: str | None) -> Any:
             chosen |= {"slices": int(match[2])} if match[2].isdigit() else {"mode": match[2].upper()}
         return prismm.Slices(**chosen)
     raise ArgumentError(
-        f"scheme {text!r}; pass auto, native, residues or residues:N, words:tf32x3, scaled-half, tile-int8 or "
-        f"slices:int8:dp"
+        f"scheme {text!r}{meant(text, EXAMPLES)}; pass auto, native, residues or residues:N, words:tf32x3, "
+        f"scaled-half, tile-int8 or slices:int8:dp"
     )
 
 

@@ -2,8 +2,9 @@
 
 Row i of A is scaled by the largest power of two 2^s_i, column j of B by 2^t_j, that keep every entry of the product
 of the rounded operands A' = RN(2^s·a), B' = RN(2^t·b) below P/2, where P is the product of the moduli. Then A'B' is
-computed modulo each modulus (exactly: INT8 products, INT32 sums), joined by the Chinese remainder theorem in exact
-multi-limb arithmetic, and rounded once (Ozaki, Uchino and Imamura 2025; Uchino, Ozaki and Imamura 2025).
+computed modulo each modulus (exactly: INT8 products, INT32 sums; on FP8 with other moduli, `core.fp8_moduli`), joined
+by the Chinese remainder theorem in exact multi-limb arithmetic, and rounded once (Ozaki, Uchino and Imamura 2025;
+Uchino, Ozaki and Imamura 2025).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """CPU engines: exact products at every length, and proofs that refuse what is not exact."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -206,6 +207,8 @@ SCRIPT = """
 import json, numpy as np, prismm
 from prismm.cpu.engines import integer as cpu
 from prismm.testing import exact_product
+expected = {name: cpu.is_expected(name) for name in cpu.ENGINES}
+best, loaded = cpu.expected(), "torch" in __import__("sys").modules
 a = np.random.default_rng(5).standard_normal((70, 90)); b = np.random.default_rng(6).standard_normal((90, 80))
 c, report = prismm.matmul(a, b, scheme=prismm.Residues(15), full_output=True)
 right, exact = prismm.matmul(a, b, accuracy="correctly-rounded", scheme=prismm.Residues(18)), exact_product(a, b)
@@ -213,7 +216,8 @@ try:
     cpu.choose("cpu:int8"); refused = None
 except prismm.errors.EngineError as error:
     refused = str(error)
-print(json.dumps({"available": prismm.engines.available(), "engine": report.engine, "refused": refused,
+print(json.dumps({"expected": expected, "best": best, "loaded": loaded,
+                  "available": prismm.engines.available(), "engine": report.engine, "refused": refused,
                   "value": c.tobytes().hex(), "right": bool(np.array_equal(right, exact.rounded())),
                   "bounded": bool(exact.within(c, report.bounds).all())}))
 """
@@ -233,6 +237,13 @@ def run_with(**environment):
     return json.loads(run.stdout)
 
 
+def assert_foreseen(ran):
+    """What was expected of engines before anything had loaded torch is what they proved."""
+    assert not ran["loaded"]
+    assert ran["expected"] == {name: usable for name, (usable, _) in ran["available"].items()}
+    assert ran["best"] == ran["engine"]
+
+
 @pytest.mark.slow
 def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     """oneDNN and Numba held to AVX2, whose INT8 product saturates: refused where it is wrong; no bit changes."""
@@ -240,6 +251,7 @@ def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     problem(cpu.INT8)
     best = run_with()
     assert best["engine"] in ("cpu:amx", "cpu:vnni") and best["refused"] is None and best["right"]
+    assert_foreseen(best)
     old = run_with(ONEDNN_MAX_CPU_ISA="AVX2", NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="+avx2,+fma")
     works, reason = old["available"]["cpu:vnni"]
     assert not works and "VNNI" in reason
@@ -249,7 +261,22 @@ def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     assert not works and "inexact" in reason, "does this oneDNN ignore ONEDNN_MAX_CPU_ISA?"
     assert old["available"]["cpu:int8-7bit"][0] and old["engine"] == "cpu:int8-7bit"
     assert reason in old["refused"]
+    assert_foreseen(old)
     assert old["value"] == best["value"] and old["right"] and old["bounded"]
+
+
+def test_the_best_engine_is_expected(monkeypatch):
+    """Also where torch is not installed, whose engines nobody expects then."""
+    assert cpu.expected() == cpu.choose("cpu").name
+    pytest.importorskip("torch")
+    monkeypatch.setattr(cpu, "_proof", lambda name: cpu.Proof(name in ("cpu:float64", "cpu:int8"), "said the test"))
+    assert cpu.expected() == "cpu:int8"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cpu.expected() == "cpu:float64" and not cpu.is_expected("cpu:int8-7bit")
+    monkeypatch.setattr(cpu, "_proof", lambda name: cpu.Proof(False, "said the test"))
+    cpu._best.cache_clear()
+    with pytest.raises(EngineError, match="no CPU engine is exact"):
+        cpu.expected()
 
 
 def test_the_engine_that_is_refused_raises(monkeypatch):
@@ -258,3 +285,26 @@ def test_the_engine_that_is_refused_raises(monkeypatch):
         cpu.choose("cpu:int8")
     with pytest.raises(EngineError, match="no CPU engine is exact"):
         cpu._best.__wrapped__()
+
+
+@pytest.mark.parametrize("shape", itertools.product((1, 2, 9), repeat=3), ids=str)
+def test_strides_along_a_length_of_one_say_nothing(shape, rng):
+    """Of such a matrix NumPy may leave any stride, which a library must not take for a leading dimension."""
+    problem(cpu.INT8)
+    m, k, n = shape
+    x, y = (rng.integers(-128, 128, size).astype(np.int8) for size in ((m, k), (k, n)))
+
+    def laid_out(z):
+        rows, columns = z.shape
+        for down, across in {(columns, 1), (1, rows)}:
+            for stride in (1, 7, 1000) if 1 in z.shape else (0,):
+                strides = stride if rows == 1 else down, stride if columns == 1 and rows > 1 else across
+                found = np.lib.stride_tricks.as_strided(np.zeros(5000, np.int8), z.shape, strides)
+                found[...] = z
+                yield found
+
+    expected = x.astype(np.int32) @ y.astype(np.int32)
+    for left, right in itertools.product(laid_out(x), laid_out(y)):
+        out = np.full((m, n), 12345, np.int32)
+        cpu.int8_product(left, right, out)
+        assert np.array_equal(out, expected), (left.strides, right.strides)

@@ -10,6 +10,7 @@ integer dot for tiny products.
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
 | cpu:direct | none | Numba | limbs of 20 bits, see `cpu.kernels.direct` |
 | simulated:… | up to 256 | a model of an INT8 engine | as cpu:int8, see `cpu.engines.simulated_integers` |
+| simulated:….fp8 | up to 1693 | a model of an FP8 engine | sums within 2^24 (2^14), see `cpu.engines.simulated_fp8` |
 
 Without VNNI, oneDNN's INT8 product saturates and is silently wrong: hence the proof, once per process, on operands that
 would show it.
@@ -19,13 +20,16 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import engine_names as names
 from prismm.core.engine_names import SIMULATED
-from prismm.cpu.engines import simulated_integers
+from prismm.core.extras import install, is_installed
 from prismm.cpu.engines.base import INT8_BLOCK, Proof, add_blocks
+from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine, residue_engine
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 
@@ -65,19 +69,34 @@ class Int8Engine:
         moduli: tuple[int, ...],
     ) -> None:
         """out[q] = left[q] (m, k) @ right[q] (k, n); beyond k = 131071 residues are added block by block."""
-        import torch
-
-        left_t, right_t, out_t = torch.from_numpy(left), torch.from_numpy(right), torch.from_numpy(out)
-        k = left.shape[2]
-        if k <= INT8_BLOCK:
-            for x, y, z in zip(left_t.unbind(0), right_t.unbind(0), out_t.unbind(0), strict=True):
-                torch._int_mm(x, y, out=z)
+        if left.shape[2] <= INT8_BLOCK:
+            for x, y, z in zip(left, right, out, strict=True):
+                int8_product(x, y, z)
             return
+        add_blocks(int8_product, left, right, out, moduli)
 
-        def product(x: NDArray[np.int8], y: NDArray[np.int8], z: NDArray[np.int32]) -> None:
-            torch._int_mm(torch.from_numpy(x), torch.from_numpy(y), out=torch.from_numpy(z))
 
-        add_blocks(product, left, right, out, moduli)
+def int8_product(x: NDArray[np.int8], y: NDArray[np.int8], out: NDArray[np.int32]) -> None:
+    """out (m, n) = x (m, k) @ y (k, n) by ``torch._int_mm``; each operand contiguous along one of its dimensions."""
+    import torch
+
+    torch._int_mm(_tensor(x), _tensor(y), out=torch.from_numpy(out))
+
+
+def _tensor(x: NDArray[np.int8]) -> Any:
+    """x as a tensor whose stride along a dimension of length 1 is that of a matrix.
+
+    The stride means nothing there, and NumPy leaves what it was. ``torch._int_mm`` takes it for a leading dimension:
+    where that is shorter than a row, it returns without having written the product.
+    """
+    import torch
+
+    found = torch.from_numpy(x)
+    rows, columns = x.shape
+    down, across = found.stride()
+    if columns == 1:
+        return found.as_strided(x.shape, (down, 1))
+    return found.as_strided(x.shape, (columns if across == 1 else 1, across)) if rows == 1 else found
 
 
 @dataclass(frozen=True)
@@ -295,7 +314,9 @@ class DirectEngine:
         return Proof(True, "exact integer limbs in float64")
 
 
-CpuEngine = PackedEngine | AmxEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine
+CpuEngine = (
+    PackedEngine | AmxEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine | SimulatedFp8Engine
+)
 
 AMX = AmxEngine()
 VNNI = PackedEngine()
@@ -319,9 +340,9 @@ def proof_of(engine: CpuEngine) -> Proof:
     if isinstance(engine, Int8Engine):
         try:
             import torch
-        except ImportError:
-            return Proof(False, "torch is not installed")
-        except RuntimeError as error:  # an interpreter that ends imports no more of it
+        except (ImportError, RuntimeError, OSError) as error:  # an interpreter that ends; a library that torch lacks
+            if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+                return Proof(False, f"torch is not installed ({install('torch')})")
             return Proof(False, f"torch cannot be imported: {error}")
         # A private function of torch's, which a release may lack.
         if not hasattr(torch, "_int_mm"):
@@ -377,7 +398,7 @@ def choose(name: str | None = None) -> CpuEngine:
     if asked == "cpu":
         return _best()
     if asked.startswith(SIMULATED):
-        return _proved(asked, simulated_integers.engine(asked))
+        return _proved(asked, residue_engine(asked))
     if asked not in ENGINES:
         raise names.not_here(asked) or ArgumentError(
             f"engine {asked!r} multiplies no residues; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}"
@@ -399,7 +420,7 @@ def _proof(name: str) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
     from prismm.core import threads
 
-    engine = simulated_integers.engine(name) if name.startswith(SIMULATED) else ENGINES[name]
+    engine = residue_engine(name) if name.startswith(SIMULATED) else ENGINES[name]
 
     def prove(_: int) -> Proof:
         threads.limit_openmp()
@@ -409,9 +430,41 @@ def _proof(name: str) -> Proof:
     return proof
 
 
+def is_expected(name: str) -> bool:
+    """Whether an engine proves itself exact here, as far as that can be told without loading torch.
+
+    Where an engine needs torch, and nothing has loaded it, torch's being installed and the processor's features tell.
+    """
+    if name not in (INT8.name, INT8_7BIT.name) or sys.modules.get("torch") is not None:
+        return _proof(name).usable
+    return is_installed("torch") and (name != INT8.name or _keeps_32_bits())
+
+
+def expected() -> str:
+    """The name of the engine that "cpu" is expected to stand for; torch is not loaded to ask its engines.
+
+    >>> expected() in ENGINES
+    True
+    """
+    found = next((engine.name for engine in _BY_SPEED if is_expected(engine.name)), None)
+    return found or choose("cpu").name  # which says why there is none
+
+
+def _keeps_32_bits() -> bool:
+    """Whether oneDNN's INT8 product is expected to be exact: without VNNI it adds pairs in 16 bits on x86."""
+    from numba.core.registry import cpu_target
+
+    features = set(cpu_target.target_context.codegen()._get_host_cpu_features().split(","))
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return not x86 or bool(features & {"+avx512vnni", "+avxvnni"})
+
+
+_BY_SPEED = AMX, VNNI, INT8, INT8_7BIT, FLOAT64
+
+
 @functools.cache
 def _best() -> CpuEngine:
-    for engine in (AMX, VNNI, INT8, INT8_7BIT, FLOAT64):
+    for engine in _BY_SPEED:
         if _proof(engine.name).usable:
             return engine
     raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

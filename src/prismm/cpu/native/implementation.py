@@ -39,11 +39,11 @@ class Implementation:
         return BLAS, ()
 
     def check_target(self, problem: Problem, target: Target | None) -> None:
-        """Integers beyond 2^53 are several terms each, in a sum that is rounded."""
+        """Integers beyond 2^53 and long doubles are several terms each, in a sum that is rounded."""
         if problem.big_integers and target is not None and target.kind == "native":
             raise ArgumentError(
-                f"{self.scheme} does not reach accuracy 'native' for integers beyond 2^53; leave scheme out, or pass "
-                "prismm.Residues(...)"
+                f"{self.scheme} does not reach accuracy 'native' for integers beyond 2^53 or long doubles; leave "
+                "scheme out, or pass prismm.Residues(...)"
             )
 
     def products(self, problem: Problem, engine: str) -> int:

@@ -13,6 +13,7 @@ from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
 from prismm.cpu.costs import residue_seconds
 from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
 from prismm.cpu.engines.named import BLAS, engine_named, forced
+from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine
 from prismm.cpu.implementation import Blocks, Freedom, Pass
 from prismm.cpu.residues import batch as batch_products
 from prismm.cpu.residues import forecast, long
@@ -37,6 +38,11 @@ class Implementation:
     def __init__(self, scheme: Residues) -> None:
         self.scheme = scheme
 
+    @property
+    def digit_moduli(self) -> int:
+        """Moduli of its digits, which add up where the inner dimension lies in pieces (`cpu.partial`)."""
+        return self.scheme.moduli
+
     def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
         """The engine asked for, the direct one for small products, or the best of this processor."""
         asked = forced(name)
@@ -46,7 +52,7 @@ class Implementation:
                 f"pass one of {', '.join(map(repr, ENGINES))}"
             )
         if asked is not None:
-            return asked, (f"engine {asked} asked for by the caller",)
+            return asked, (f"engine {asked} asked for by the caller", *self._digits(problem, asked))
         # Only here may shapes decide: prepared operands must get the same engine, whatever the partner.
         if may_read_data and (is_tiny(problem) or is_thin(problem)):
             how = "tiny" if is_tiny(problem) else "one operand is tiny"
@@ -60,9 +66,10 @@ class Implementation:
         """Every target is certified."""
 
     def products(self, problem: Problem, engine: str) -> int:
-        """One for each modulus, and for each of the real products that make a complex one; 1 by the direct engine."""
-        moduli, parts = self._counts(problem, engine)
-        return moduli * parts
+        """One for each modulus (FP8: one or three) and for each of the real products that make a complex one; 1 by the
+        direct engine.
+        """
+        return 1 if engine == DIRECT.name else self._splitter(problem, engine).products
 
     def seconds(self, problem: Problem, engine: str, workers: int) -> float:
         """Of products, splits and joins."""
@@ -123,6 +130,22 @@ class Implementation:
             left = right = None
         return multiply(self.scheme, a, b, out, job, chosen, left, right)
 
+    def _digits(self, problem: Problem, engine: str) -> tuple[str, ...]:
+        """What a plan says of FP8 products: moduli, products, and blocks of the inner dimension."""
+        chosen = engine_named(engine)
+        if not isinstance(chosen, SimulatedFp8Engine):
+            return ()
+        system = chosen.system(self.scheme.moduli)
+        single = sum(len(chosen.table(q).weights) == 1 for q in system.moduli)
+        block = min(map(chosen.block, system.moduli))
+        blocks = f"sums of up to {block} terms are exact"
+        if problem.k > block:
+            blocks += f", and k = {problem.k} is cut for them"
+        return (
+            f"{self.scheme} by products of e4m3 digits: {single} moduli of one product, {len(system.moduli) - single} "
+            f"of three; {blocks}",
+        )
+
     def _splitter(self, problem: Problem, engine: str) -> Splitter:
         return Splitter(self.scheme.moduli, engine_named(engine), problem.k, problem.is_complex)
 
@@ -131,4 +154,4 @@ class Implementation:
         if engine == DIRECT.name:
             return 1, 1
         splitter = self._splitter(problem, engine)
-        return len(splitter.system.moduli), splitter.residue_parts
+        return splitter.products // splitter.residue_parts, splitter.residue_parts

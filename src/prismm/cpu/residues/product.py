@@ -210,7 +210,17 @@ class Product:
                 product = buffer[: shape[0] * shape[1] * shape[2]].reshape(shape)
                 splitter.engine.multiply(residues[part], block[part], product, moduli)
                 products.append(product)
-        targets = real_parts(out[i0:i1, j0:j1])
+        self.join_tile(operands, products, real_parts(out[i0:i1, j0:j1]), tile, first_column)
+
+    def join_tile(
+        self,
+        operands: tuple[NDArray[Any], NDArray[Any], Scales, Scales],
+        products: list[NDArray[Any]],
+        targets: list[NDArray[Any]],
+        tile: tuple[int, int, int, int],
+        first_column: int,
+    ) -> None:
+        """Join the products of one tile into the real parts of the result, or of the epilogue's sum."""
         if self.job.epilogue is not None and not self.job.epilogue.trivial:
             self._combined(operands, products, targets, tile, first_column)
         else:
@@ -249,10 +259,10 @@ class Product:
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
             failed = np.empty(target.size if mode in (ROUNDING, MAGNITUDE) else 0, np.int32)
             stores.append((out64, out32, lows[part] if lows else np.empty((0, 0)), failed))
-        counts = self._run_join(residues, block, products, head, stores)
+        counts = self.run_join(residues, block, products, head, stores)
         return [store[3][:count] for store, count in zip(stores, counts, strict=True)]
 
-    def _run_join(
+    def run_join(
         self,
         residues: NDArray[Any],
         block: NDArray[Any],

@@ -25,6 +25,7 @@ from prismm.core.moduli import (
 from prismm.core.outcome import for_kernels, real_parts
 from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine, PackedEngine
+from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine
 from prismm.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -78,7 +79,18 @@ class Splitter:
     @property
     def system(self) -> ResidueSystem:
         """The engine's residue number system."""
+        if isinstance(self.engine, SimulatedFp8Engine):
+            return self.engine.system(self.moduli)
         return residue_system(self.moduli, self.engine.largest_modulus)
+
+    @property
+    def products(self) -> int:
+        """Products of matrices that the engine makes."""
+        if isinstance(self.engine, DirectEngine):
+            return 1
+        if isinstance(self.engine, SimulatedFp8Engine):
+            return self.engine.products(self.system) * self.residue_parts
+        return len(self.system.moduli) * self.residue_parts
 
     @property
     def thresholds(self) -> NDArray[np.int64]:
@@ -165,23 +177,28 @@ def split_operand(
         scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
-        _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
+        split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
     # Three real products make a complex one, so the sum of both parts is an operand as well. The direct engine takes
     # the parts as one longer sum instead.
     if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
-        from prismm.cpu.kernels import rounding
-
-        modulus = splitter.system.modulus
-        if out.dtype == np.int8:
-            rounding.add_residues_int8(out[0], out[1], modulus, out[2])
-        else:
-            rounding.add_residues_float64(out[0], out[1], modulus, out[2])
+        add_parts(out, splitter)
     # Last, as the residuals are measured by the split itself.
     scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
     return Scales(shift, exponent, terms, counts)
 
 
-def _split_part(
+def add_parts(out: NDArray[Any], splitter: Splitter) -> None:
+    """out[2] = out[0] + out[1]: the residues of both parts' sum."""
+    from prismm.cpu.kernels import rounding
+
+    modulus = splitter.system.modulus
+    if out.dtype == np.int8:
+        rounding.add_residues_int8(out[0], out[1], modulus, out[2])
+    else:
+        rounding.add_residues_float64(out[0], out[1], modulus, out[2])
+
+
+def split_part(
     part: NDArray[Any],
     shift: NDArray[np.int64],
     splitter: Splitter,
@@ -192,6 +209,7 @@ def _split_part(
     start: int,
     first: int,
 ) -> None:
+    """Split one real part of an operand into `out`, as `split_operand` does; Σδ² is added to `measured`."""
     if isinstance(splitter.engine, DirectEngine):
         from prismm.cpu.kernels.direct import limb_columns, limb_rows
 

@@ -22,7 +22,7 @@ from prismm.core import engine_names as names
 from prismm.core import threads
 from prismm.cpu.engines import simulated_integers
 from prismm.cpu.engines.floats import FloatEngine
-from prismm.cpu.engines.integer import choose
+from prismm.cpu.engines.integer import choose, int8_product, is_expected
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.slice_layout import Digits, Unit
@@ -70,16 +70,13 @@ class SliceEngine:
 
 
 def _multiply_int8(left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray[np.int32], workers: int) -> None:
-    import torch
-
-    x, y, z = torch.from_numpy(left), torch.from_numpy(right).T, torch.from_numpy(out)
     m = left.shape[0]
     step = max(64, -(-m // workers))
 
     def rows(i: int) -> None:
         # Workers share the processors, so that each one's OpenMP team is a single thread.
         threads.limit_openmp()
-        torch._int_mm(x[i : i + step], y, out=z[i : i + step])
+        int8_product(left[i : i + step], right.T, out[i : i + step])
 
     threads.spread(rows, list(range(0, m, step)), workers)
 
@@ -112,6 +109,13 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     raise names.not_here(str(name)) or ArgumentError(
         f"engine {name!r} has no unit {unit.name!r}; pass {known}, or another unit"
     )
+
+
+def expected_for_unit(unit: Unit) -> str:
+    """The name of the engine that `engine_for_unit` is expected to give for None; torch is not loaded to tell."""
+    if unit.inputs is not None:
+        return "cpu:blas"
+    return "cpu:int8" if is_expected("cpu:int8") else "cpu:float64"
 
 
 def _simulated(unit: Unit, name: str) -> SliceEngine:

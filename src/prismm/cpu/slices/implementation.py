@@ -14,7 +14,7 @@ from prismm.core.workspace import Workspace
 from prismm.cpu.composite import CompositeImplementation
 from prismm.cpu.scaling import bound_of, scale
 from prismm.cpu.slices.count import estimate, magnitude_weights
-from prismm.cpu.slices.engines import SliceEngine, engine_for_unit, prove
+from prismm.cpu.slices.engines import SliceEngine, engine_for_unit, expected_for_unit, prove
 from prismm.cpu.slices.products import exact_sum, multiply_slices, product_pairs
 from prismm.cpu.slices.split import Sliced, cut, cut_to_the_end, held_by
 from prismm.schemes.slice_layout import UNITS, expected_slices
@@ -60,6 +60,10 @@ class Implementation(CompositeImplementation):
     def engine_for(self, name: str | None) -> SliceEngine:
         """See `slice_engines.engine_for_unit`."""
         return engine_for_unit(UNITS[self.scheme.unit], name)
+
+    def expected_engine(self) -> str:
+        """See `CompositeImplementation.expected_engine`."""
+        return expected_for_unit(UNITS[self.scheme.unit])
 
     def split(self, x: Scaled, setting: Setting) -> Sliced:
         """See `Composite.split`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 
 from prismm.core import threads
 from prismm.core.composite import Joined
+from prismm.cpu import blas_pieces
 from prismm.cpu.tile_int8.split import Packed, TileOperand
 
 if TYPE_CHECKING:
@@ -287,12 +289,12 @@ class _Room:
 def _product(left: Any, right: Any, sums: Any) -> tuple[Callable[..., Any], Any, Any, Any]:
     """A product of float32 matrices, and what it takes: left, right transposed, and the sums.
 
-    torch's heeds the OpenMP limit of a worker; NumPy's, where there is no torch, has threads of its own.
+    torch's, where it is loaded, heeds the OpenMP limit of a worker; NumPy's has threads of its own, so it gets pieces.
     """
-    try:
-        import torch
-    except ImportError:
-        return np.matmul, left, right.T, sums
+    if sys.modules.get("torch") is None:
+        return blas_pieces.multiply, left, right.T, sums
+    import torch
+
     return torch.mm, torch.from_numpy(left), torch.from_numpy(right).t(), torch.from_numpy(sums)
 
 

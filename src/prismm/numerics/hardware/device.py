@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prismm.core.extras import install
 from prismm.errors import EngineError
 from prismm.numerics.encodings import storage
 from prismm.numerics.hardware.instructions import Instruction, obstacle, target
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Gpu", "compile_cubin", "disassembler", "gpu", "mnemonics", "multiply_bits"]
-
-_INSTALL = "pip install 'prismm[gpu-probe]'"
 
 
 def _core() -> Any:
@@ -40,7 +39,7 @@ def _core() -> Any:
             continue
         if hasattr(found, "Program"):
             return found
-    raise EngineError(f"single instructions are compiled by cuda-core, which is not installed; {_INSTALL}")
+    raise EngineError(f"single instructions are compiled by cuda-core, which is not installed; {install('gpu-probe')}")
 
 
 def _driver() -> Any:
@@ -49,7 +48,7 @@ def _driver() -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise EngineError(f"the GPU is driven through cuda-bindings, which is not installed; {_INSTALL}")
+    raise EngineError(f"the GPU is driven through cuda-bindings, which is not installed; {install('gpu-probe')}")
 
 
 def _call(function: str, *args: Any) -> Any:

@@ -63,7 +63,7 @@ def probe(
         refutations: further answers that the model has to reproduce at the end.
         seed: of the random inputs.
         name: of the model.
-        say: is told of every stage, in a few words.
+        say: called with each stage, in a few words.
 
     Raises:
         ArgumentError: for unknown formats, what is no function, refutations or a seed that are no natural numbers, or
