@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Any
+
+from prismm.core.statistics import median as median_of
+from prismm.core.statistics import root_mean_square
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,20 +38,12 @@ class ErrorMeasure:
     @functools.cached_property
     def median(self) -> float:
         """Of the entries whose exact value is finite; 0.0 without any."""
-        import numpy as np
-
-        finite = self._finite
-        return float(np.median(finite)) if finite.size else 0.0
+        return median_of(self._finite)
 
     @functools.cached_property
     def rms(self) -> float:
         """Root of the mean square of the same entries."""
-        import numpy as np
-
-        finite = self._finite
-        largest = float(finite.max(initial=0.0))
-        # Divided first: squares neither overflow nor vanish.
-        return largest * math.sqrt(float(np.mean(np.square(finite / largest)))) if 0.0 < largest < math.inf else largest
+        return root_mean_square(self._finite)
 
     def to_dict(self) -> dict[str, Any]:
         """A dictionary that JSON can hold, without the values."""

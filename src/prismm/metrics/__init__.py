@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from prismm.core.statistics import mean, median
 from prismm.errors import DTypeError, ShapeError
 from prismm.formats import format_of
 from prismm.metrics.norms import Order, matrix_norm, scaled_norm
@@ -106,8 +107,7 @@ def median_ulps(c: NDArray[Any], reference: Reference) -> float:
     >>> median_ulps(np.array([1.0, 1.0, 1 + 2**-52]), np.ones(3))
     0.0
     """
-    errors = ulps(c, reference)
-    return float(np.median(errors)) if errors.size else 0.0
+    return median(ulps(c, reference))
 
 
 def relative_frobenius(c: NDArray[Any], reference: Reference) -> float:
@@ -245,7 +245,7 @@ def mean_relative(c: NDArray[Any], reference: Reference) -> float:
     0.125
     """
     errors = _relative(c, reference)
-    return float(np.mean(errors)) if errors.size else 0.0
+    return mean(errors)
 
 
 def _relative(c: NDArray[Any], reference: Reference) -> Floats:
