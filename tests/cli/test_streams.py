@@ -70,11 +70,11 @@ def test_json_in_any_encoding_is_the_same(written: Callable[..., str], encoding:
         assert json.loads(written(encoding, *arguments)) == json.loads(written("utf-8", *arguments))
 
 
-def test_json_of_a_name_that_no_encoding_has(written: Callable[..., str]) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", *NARROW])
+def test_json_of_a_name_that_no_encoding_has(written: Callable[..., str], encoding: str) -> None:
     Path(os.fsdecode(b"s\xff.py")).write_text("import torch\n")
-    for encoding in ("utf-8", *NARROW):
-        found = json.loads(written(encoding, "run", "--off", "--json", os.fsdecode(b"s\xff.py")))
-        assert os.fsencode(found["script"]) == b"s\xff.py"
+    found = json.loads(written(encoding, "run", "--off", "--json", os.fsdecode(b"s\xff.py")))
+    assert os.fsencode(found["script"]) == b"s\xff.py"
 
 
 def test_a_page_of_a_name_that_no_encoding_has() -> None:

@@ -29,6 +29,7 @@ from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 from tests.cuda.harness.pretended import GPUS, pretended
+from tests.judge import assert_each
 
 H200 = Device("NVIDIA H200", True, True, 132)
 UNKNOWN = Device("NVIDIA of tomorrow", False, True, 100)
@@ -74,6 +75,28 @@ def test_what_auto_takes(problem, scheme):
     choice = chosen(problem)
     assert choice.scheme == scheme and choice.reasons
     assert predict(choice.scheme, problem, committed()["NVIDIA H200"]) > 0.0
+
+
+def test_every_problem_has_a_plan(rng):
+    """Any shape, type, target and batch, on a GPU with a table and on one without, within the planes that it says."""
+
+    def check(_case):
+        if small := rng.random() < 0.4:  # as batches have them
+            m, n, k = (int(x) for x in rng.integers(1, 33, 3))
+        else:  # within the memory of any GPU
+            m, n, k = (int(2 ** rng.uniform(0, 12)) for _ in range(3))
+        batch = [(), (int(rng.integers(1, 3000 if small else 5)),), (3, 2)][rng.integers(3)]
+        fields = {
+            "is_complex": bool(rng.integers(2)), "reproducible": bool(rng.integers(2)), "batch": batch, "m": m,
+            "one_type": bool(rng.integers(2)), "summed": bool(rng.integers(4) == 0),
+        }  # fmt: skip
+        target = ["native", "fast", "correctly-rounded", 1e-9][rng.integers(4)]
+        problem = problem_of(n, k, [FP64, FP32][rng.integers(2)], target, **fields)
+        for device in (H200, UNKNOWN):
+            plan = chosen(problem, device)
+            assert 0 < plan.blocks.rows <= m and 0 < plan.blocks.columns <= n and plan.blocks.workspace >= 0, problem
+
+    assert_each(check, range(300))
 
 
 @pytest.mark.parametrize("result", [FP64, FP32], ids=str)

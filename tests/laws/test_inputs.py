@@ -96,6 +96,8 @@ def test_schemes_by_name(name, rng):
     from prismm.schemes.names import parse_scheme
 
     a, b = rng.standard_normal((5, 6)), rng.standard_normal((6, 4))
+    if name in ("native", "auto"):  # BLAS has the same bits for small integers alone, wherever its operands lie
+        a, b = np.rint(9 * a), np.rint(9 * b)
     scheme = parse_scheme(name)
     expected = prismm.matmul(a, b, scheme=scheme)
     assert_same_bits(prismm.matmul(a, b, scheme=name), expected)

@@ -26,9 +26,9 @@ def serves_directly(problem: Problem, device: Device) -> bool:
 
 
 def parts_bytes(problem: Problem, device: Device) -> int:
-    """Workspace of a native product in one kernel, where its inner dimension is cut."""
+    """Workspace of a native product in one kernel, where its inner dimension is cut; complex ones are never cut."""
     shape = shape_of(problem)
-    if not shape.served:
+    if problem.is_complex or not shape.served:
         return 0
     return kernel_tiles.workspace_bytes(shape, device.programs, device.shared, sm90=device.sm90)
 
