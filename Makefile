@@ -8,6 +8,8 @@ BIN   := .venv/bin
 # A PYTHON that was asked for replaces an environment made with another one; the default does not.
 SETUP  = @command -v "$(PYTHON)" >/dev/null || { echo "make: no $(PYTHON) here; pass PYTHON=" >&2; exit 1; }; \
 	"$(PYTHON)" tools/environment.py $(if $(filter file,$(origin PYTHON)),--any-python)
+# Processes by the hundred read the same sources: Python may keep them compiled.
+unexport PYTHONDONTWRITEBYTECODE
 BENCHMARKS = $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)) benchmarks/apps/run.py
 
 .DEFAULT_GOAL := help

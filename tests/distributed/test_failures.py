@@ -34,8 +34,9 @@ def test_a_late_rank_is_named_within_the_timeout(ranks):
     assert answers[-1][0]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named():
-    pool = Ranks(3, timeout=60.0)
+    pool = Ranks(3, timeout=20.0)
     try:
         pool.run(cases.endless, 3)
         pool.start(cases.endless)
