@@ -133,6 +133,7 @@ def collected(folder, hash_seed, *arguments):
     return [line.partition("::")[2] for line in run.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow
 def test_pytest_takes_the_same_rows_in_every_process(tmp_path):
     (tmp_path / "covering_plugin.py").write_text(PLUGIN)
     (tmp_path / "test_it.py").write_text(TESTS)

@@ -169,6 +169,7 @@ def described_in(docstring: str) -> set[str]:
     return {name for line in lines for name in line.split(", ")}
 
 
+@pytest.mark.slow
 def test_every_field_of_what_users_meet_is_described_where_it_is_defined() -> None:
     """Of public classes outside of `cuda`, and of all in `core`."""
     missing, count = [], 0

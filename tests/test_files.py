@@ -151,6 +151,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_small_files_that_unfold_to_much_take_little_memory(tmp_path: Path) -> None:
     """Headers and lines of 2 GB, most of them in few bytes of the disk."""

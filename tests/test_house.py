@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -87,14 +88,14 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_identifiers_have_one_meaning(trees):
-    banned = re.compile("|".join(f"(?:{pattern})" for pattern in NAMES))
+    banned = functools.cache(re.compile("|".join(f"(?:{pattern})" for pattern in NAMES)).fullmatch)
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {name} -> "
         + next(better for pattern, better in NAMES.items() if re.fullmatch(pattern, name))
         for path, tree in trees.items()
         if path.relative_to(SOURCE).parts[0] in NAMED
         for line, name in identifiers(tree)
-        if banned.fullmatch(name)
+        if banned(name)
     ]
     assert not found, "\n".join(found[:40])
 

@@ -43,6 +43,7 @@ def test_json_is_the_check(saved, prismm_main: Run) -> None:
     assert {k: v for k, v in found.items() if k not in timed} == {k: v for k, v in told.items() if k not in timed}
 
 
+@pytest.mark.slow
 def test_a_page_and_a_plot(saved, prismm_main: Run, folder: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = "check", "a.npy", "b.npy", "c.npy", "--html", "page.html", "--plot", "plot.png"

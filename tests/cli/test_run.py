@@ -86,6 +86,7 @@ def test_json_and_a_page(script: str, folder: Path, prismm_main: Callable) -> No
     assert "exists already" in prismm_main("run", "--html", "page.html", script, "--epochs", 1).refused()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["--json", "--no-json"])
 def test_one_rank_of_many_prints(form: str, script: str, folder: Path, prismm_main: Callable, monkeypatch) -> None:
     """The script's own words come from every rank, the table and the page from rank 0."""

@@ -272,6 +272,7 @@ def test_names_follow_from_what_is_asked(rng):
     assert names(4) == names(4) and len({*names(4), *names(8)}) == 2 * len(keywords)
 
 
+@pytest.mark.slow
 def test_names_are_those_of_another_process():
     program = (
         "import dask.array as da, prismm\n"
@@ -346,6 +347,7 @@ def test_workers_of_another_version_are_refused():
         call(version="0.0.1").check()
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_runs():
     """Its examples, which need Dask, unlike the other pages'."""
     page = (Path(__file__).parents[2] / "docs/dask.md").read_text(encoding="utf-8")

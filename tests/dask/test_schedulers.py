@@ -42,6 +42,7 @@ def test_processes(rng):
     assert_same_bits(computed(lazy, scheduler="processes", num_workers=2), expected)
 
 
+@pytest.mark.slow
 @quiet
 def test_a_cluster_of_threads(rng):
     distributed = pytest.importorskip("distributed")
@@ -104,6 +105,7 @@ def peak_bytes(lazy, target) -> int:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keywords", [{}, REPRODUCIBLE, CORRECT], ids=str)
 def test_operands_that_do_not_fit_in_memory(keywords, rng, tmp_path):
     """A file of 24 MB times itself, in chunks of 0.5 MB: never is a quarter of both operands there."""

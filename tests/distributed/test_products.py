@@ -161,6 +161,7 @@ def test_what_cannot_work_is_refused_on_every_rank(what, kind, text, ranks):
         assert name == kind and text in message, message
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_loaded_for_plain_tensors():
     import subprocess
     import sys

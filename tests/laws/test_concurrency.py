@@ -132,6 +132,7 @@ def test_a_forked_child_gives_the_same_bits(busy):
     assert ran.stdout.strip() == "child 0 parent True", (ran.stdout, ran.stderr)
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_forked_child_of_an_unused_library_works(seed):
     """Nothing was called before the fork: pools, proofs and kernels come to life in the child."""

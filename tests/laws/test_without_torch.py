@@ -62,6 +62,7 @@ print("torch" in sys.modules, report.engine)
 """
 
 
+@pytest.mark.slow
 def test_products_of_arrays_do_not_load_torch() -> None:
     """Products, reports with their plans, and plans alone."""
     loaded, engine = output_of("-c", ARRAYS).split()

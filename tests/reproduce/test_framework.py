@@ -202,7 +202,7 @@ def test_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[pytest.mark.slow] if x in ("tf32-tf64", "dgemm-tc") else []) for x in PAPERS]
+    "name", [pytest.param(x, marks=[] if x == "tensor-core-numerics" else [pytest.mark.slow]) for x in PAPERS]
 )
 def test_figures_can_be_read(name: str) -> None:
     """At a page's width: text of 8 points or more, whole titles, and no colour and mark twice in a panel."""

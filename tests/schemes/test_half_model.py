@@ -38,6 +38,7 @@ def zeros_of(rest):
     return np.where(rest == 0, 12, 12 - np.frexp(np.abs(rest).astype(float))[1])
 
 
+@pytest.mark.slow
 def test_equation_3_counts_every_fraction():
     rest, up = residuals()
     zeros = zeros_of(rest)

@@ -101,6 +101,7 @@ def test_counts_never_exceed_the_large_elements(k, moduli, columns, rng):
             assert count >= sum(x > threshold * (1 + exact_power(1 + p + 1 - q)) for x in sizes), (i, p, row[:4])
 
 
+@pytest.mark.slow
 def test_long_rows_cross_the_chunks(rng):
     k = 3 * 8192 + 5
     a = rng.standard_normal((3, k))

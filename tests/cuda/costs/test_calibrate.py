@@ -252,6 +252,7 @@ def check_predictions(machine, needs, choices, found, table, close):
         assert native_seconds(problem, found) == pytest.approx(theirs, rel=close), problem
 
 
+@pytest.mark.slow
 def test_a_slower_host_changes_no_choice(monkeypatch):
     needs, table = swept_needs(), committed()[H200.name]
     expected = chosen(needs, table, monkeypatch)

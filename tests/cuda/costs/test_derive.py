@@ -301,6 +301,7 @@ def _engine(scheme, engine):
     return engine or {Residues: "cuda:int8", ScaledHalf: "cuda:fp16"}[type(scheme)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [H100, H200])
 def test_published_figures_choose_as_well_as_measurements(name):
     """In every row on record within 10 % of the best, by the GPU's time, as it is chosen. What has no time in its row
