@@ -28,7 +28,6 @@ import numpy as np
 from prismm.core import threads
 from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
-from prismm.core.specials import layout
 from prismm.cpu import many_product, structure
 from prismm.cpu.balance import balanced
 from prismm.cpu.costs import (
@@ -41,6 +40,7 @@ from prismm.cpu.costs import (
 )
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+from prismm.cpu.sums import Sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,21 +166,23 @@ class Block:
         a: NDArray[Any],
         b: NDArray[Any],
         entries: Entries,
-        alpha: float = 1.0,
-        addend: NDArray[np.float64] | None = None,
+        summed: Sum | None = None,
         memory: float = math.inf,
-    ) -> Block:
-        """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements.
+    ) -> Block | None:
+        """Of the entries of one real part: of AB, or of a sum. None where the sum's operands do not fit.
 
-        memory: balanced operands are not made if they take more bytes.
+        memory: bytes that balanced operands, or those of a sum, take at most.
         """
+        summed = Sum(entries.part) if summed is None else summed
         (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
-        left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
-        right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
+        used = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
+        if (operands := summed.operands(*used, (r, c), memory)) is None:
+            return None
+        (left, right), addend = operands, summed.addend
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
-        given = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
+        given = for_kernels(left), for_kernels(right)
         block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
         # Balancing allocates two operands, and a copy of the right one to check it.
         fits = given[0].nbytes + 2 * given[1].nbytes <= memory
@@ -399,15 +401,13 @@ def escalate(
     """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
     double-double is worth trying on each of them.
 
-    a, b: the operands; entries: of a whole product (no blocks). Of sums alpha·AB + beta·C those with real factors that
-    are powers of two are recomputed, unless these lose bits of A or C.
+    a, b: the operands; entries: of a whole product (no blocks).
     """
-    summed = _summed(a, out, entries, job)
-    if summed is None or _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
+    if _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
         return entries, True
-    alpha, addend = summed
+    summed = Sum.of(a, out, entries, job)
     left = [
-        _escalate_part(a, b, out, entries.keep(part), job, outcome, alpha, addend[part] if addend is not None else None)
+        _escalate_part(a, b, out, entries.keep(part), job, outcome, summed.keep(part))
         for part in structure.parts(a, b, entries.i, entries.j)
     ]
     i, j = (np.concatenate([getattr(each, x) for each, _ in left]) for x in ("i", "j"))
@@ -415,8 +415,7 @@ def escalate(
 
 
 def _escalate_part(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, alpha: float,
-    addend: NDArray[np.float64] | None,
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, summed: Sum,
 ) -> tuple[Entries, bool]:  # fmt: skip
     """`escalate` for entries whose rows and columns are multiplied together."""
     target = real_parts(out)[entries.part]
@@ -426,8 +425,8 @@ def _escalate_part(
     pairs = True
     while _worth_a_block(entries, a.shape[1], job.workers):
         start = time.perf_counter()
-        block = Block.of(a, b, entries, alpha, addend, job.workspace_bytes)
-        if block.k == 0:
+        block = Block.of(a, b, entries, summed, job.workspace_bytes)
+        if block is None or block.k == 0:
             break
         choice = block.choose(job, engine, tried)
         way, pairs = choice.way, choice.pairs
@@ -451,7 +450,7 @@ def _escalate_part(
         outcome.count(way.path, int(still.size - np.count_nonzero(still)))
         outcome.time(way.path, time.perf_counter() - start)
         entries, tried = entries.keep(still), (*tried, way)
-        addend = addend[still] if addend is not None else None
+        summed = summed.keep(still)
     return entries, pairs
 
 
@@ -470,24 +469,3 @@ def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
         return True
     used = np.count_nonzero(np.bincount(entries.i)) + np.count_nonzero(np.bincount(entries.j))
     return bool(seconds >= used * k * BLOCK_SECONDS)
-
-
-@np.errstate(all="ignore")
-def _summed(
-    a: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job
-) -> tuple[float, NDArray[np.float64] | None] | None:
-    """alpha and beta·C of the entries, where both factors are real, powers of two, and lose nothing; None elsewhere."""
-    if job.epilogue is None or job.epilogue.trivial:
-        return 1.0, None
-    alpha, beta, c = complex(job.epilogue.alpha), complex(job.epilogue.beta), job.epilogue.c
-    powers = all(abs(math.frexp(x.real)[0]) in (0.0, 0.5) and x.imag == 0.0 for x in (alpha, beta))
-    if not powers or alpha.real == 0.0:
-        return None
-    # Rows that are not finite have no entries here.
-    if any(((x * alpha.real / alpha.real != x) & np.isfinite(x)).any() for x in real_parts(a)):
-        return None
-    if c is None or beta.real == 0.0:
-        return alpha.real, None
-    given = real_parts(c)[entries.part][entries.place].astype(np.float64)
-    addend = given * beta.real
-    return (alpha.real, addend) if (addend / beta.real == given).all() else None

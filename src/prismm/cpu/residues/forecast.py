@@ -127,7 +127,7 @@ def _seconds(problem: Problem, sample: Sample, workers: int) -> tuple[float, str
         how = "recomputed one by one" if sample.uncertified else "certified by their magnitudes"
         return seconds + one_by_one, how
     block = Block.of(sample.left, sample.right, sample.entries)
-    if block.k == 0:
+    if block is None or block.k == 0:
         return seconds, "zero"
     block = replace(block, stands_for=(problem.m, problem.terms, problem.n))
     chosen = block.choose(_job(problem, False, workers), engine, (), count=uncertified)
