@@ -251,8 +251,8 @@ class Block:
         """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
         rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
         found: list[Way] = []
-        # As many as those that left these entries would leave them again.
-        least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3)
+        # As many as those that left these entries would leave them again; every try takes a longer step.
+        least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3) + max(len(tried) - 1, 0)
         exact = False
         for moduli in range(least + 1, MOST_MODULI + 1):
             way = shared_bits(moduli, self.k, rows, columns)
@@ -451,6 +451,8 @@ def _escalate_part(
         outcome.time(way.path, time.perf_counter() - start)
         entries, tried = entries.keep(still), (*tried, way)
         summed = summed.keep(still)
+        if summed.addend is not None and 2 * entries.i.size > still.size:
+            summed, tried = summed.within_product(), ()
     return entries, pairs
 
 

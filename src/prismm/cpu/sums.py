@@ -53,6 +53,12 @@ class Sum:
         addend = None if self.addend is None else self.addend[index]
         return replace(self, addend=addend, parts=tuple(each[index] for each in self.parts))
 
+    def within_product(self) -> Sum:
+        """The same with the addend as a part of the product: exact where a float64 addend cancels most of it."""
+        alphas = (0.0, self.alpha) if self.part else (self.alpha, 0.0)
+        assert self.addend is not None
+        return Sum(self.part, factors=(*alphas, 1.0, 0.0), parts=(self.addend,))
+
     def operands(
         self, a: NDArray[Any], b: NDArray[Any], place: tuple[Index, Index], memory: float
     ) -> tuple[NDArray[Any], NDArray[Any]] | None:
