@@ -15,6 +15,7 @@ from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8, VNNI
 from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
 from prismm.cpu.repair import Entries
+from prismm.cpu.sums import Sum
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
 from tests.judge import assert_same_bits
@@ -205,6 +206,40 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, seed, r
             reached |= {alpha} if "more moduli" in outcome.paths else set()
     if name in ("normal", "phi2", "lattice"):
         assert reached == {1.0, -2.0, 0.5, 3.0, -1.1} | ({0.3 + 1.7j} if a.dtype.kind == "c" else set())
+
+
+@pytest.mark.parametrize("beta", [-1.0, -1.1])
+def test_a_few_products_settle_a_sum_that_cancels(beta, rng, monkeypatch):
+    """What is left of AB by two numbers: no number of moduli settles it beside a float64 addend; within the product
+    one does.
+    """
+    usable(VNNI)
+    for name in ("PAIR_SECONDS", "EXACT_SECONDS"):
+        monkeypatch.setattr(escalation, name, 1.0)
+    monkeypatch.setattr(escalation, "EXPANSION_SECONDS", {2: 1.0, 3: 1.0})
+    a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape) for shape in ((20, 30), (30, 24)))
+    a = np.concatenate([a, np.round(a * 2.0**40) * 2.0**-70], axis=1)
+    b = np.concatenate([b, b], axis=0)
+    first = exact_product(a, b).rounded("float64")
+    c = first / -beta if beta == -1.0 else np.round(first * 2.0**12) * 2.0**-12
+    wanted, out, outcome = exact_gemm(1.0, a, b, beta, c).rounded("float64"), np.full(c.shape, 7.0), Outcome()
+    work = dataclasses.replace(job("float64", a.shape[1]), epilogue=Epilogue(1.0, beta, c))
+    repair.repair(a, b, out, everything(out)[0], work, outcome)
+    assert_same_bits(out, wanted)
+    assert outcome.paths["more moduli"] >= 0.9 * out.size and outcome.products <= 2 * MOST_MODULI
+
+
+def test_factors_that_would_lose_bits_make_no_product(rng):
+    """Of the least numbers, and of the largest: entries are then summed one by one."""
+    usable(VNNI)
+    a, c = rng.standard_normal((5, 6)), rng.standard_normal((5, 4))
+    for size in (2.0**-1060, 2.0**1020):
+        b = rng.standard_normal((6, 4)) * size
+        epilogue = Epilogue(1.1e3 if size > 1 else 0.3, 0.7, c)
+        found = Sum.of(a, c, everything(c)[0], dataclasses.replace(job("float64", 6), epilogue=epilogue))
+        assert found.factors is not None
+        assert found.operands(a, b, (everything(c)[0].i, everything(c)[0].j), np.inf) is None
+    assert found.operands(a, b / size, (everything(c)[0].i, everything(c)[0].j), 8.0) is None
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
