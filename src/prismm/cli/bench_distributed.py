@@ -152,8 +152,9 @@ def _part(n: int, mesh: Any, placements: Any, dtype: np.dtype[Any], seed: int) -
                 shape[each.dim], mesh.size(index), mesh.get_local_rank(index)
             )
             place = place * mesh.size(index) + mesh.get_local_rank(index)
-    generator = torch.Generator().manual_seed(1000 * seed + place)
-    local = torch.randn(shape, dtype=getattr(torch, dtype.name), generator=generator).to(mesh.device_type)
+    generator = torch.Generator(mesh.device_type).manual_seed(1000 * seed + place)
+    kind = getattr(torch, dtype.name)
+    local = torch.randn(shape, dtype=kind, device=mesh.device_type, generator=generator)
     return DTensor.from_local(local, mesh, placements, run_check=False, shape=torch.Size((n, n)), stride=(n, 1))
 
 
