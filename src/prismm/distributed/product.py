@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any, cast
 
@@ -39,8 +40,8 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], narrow: torch.dtype | None
 
     Raises:
         ArgumentError: for meshes and placements that cannot work. OperandError: for operands of which one is no
-            DTensor. EngineError: on every rank, where ranks differ, are missing or late; on a GPU, where a sharded
-            inner dimension asks for exact sums. The errors of `prismm.matmul` besides.
+            DTensor. EngineError: on every rank, where ranks differ, are missing or late. The errors of `prismm.matmul`
+            besides.
     """
     return multiply(a, b, None, None, keywords, narrow)
 
@@ -101,7 +102,7 @@ def multiply(
         check_scalars(*factors, dtype.kind == "c")
         # A product alone is one of a matmul, with its bits.
         factors = None if factors == (1, 0) else factors
-    setting = _setting(a, b, types, dtype, request, factors is not None, layout.inner) if layout.inner else None
+    setting = _setting(a, b, types, dtype, request, factors is not None) if layout.inner else None
     exchange = Exchange(a.device_mesh, layout.inner)
     kind = _kind(a, b, c, factors, keywords, narrow, setting)
     with exchange.entered(kind):
@@ -162,7 +163,6 @@ def _setting(
     dtype: np.dtype[Any],
     request: Request,
     summed: bool,
-    inner: tuple[int, ...],
 ) -> Setting | None:
     """The setting of exact sums; None where torch's own reduction of rounded ones will do.
 
@@ -173,14 +173,10 @@ def _setting(
     if not (request.reproducible or of_digits or kind in ("tolerance", "correctly-rounded")):
         return None
     m, n = (a.shape[-2] if a.ndim > 1 else 1), (b.shape[-1] if b.ndim > 1 else 1)
-    found = setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
-    if a.device_mesh.device_type != "cpu" and any(a.device_mesh.size(index) > 1 for index in inner):
-        raise EngineError(
-            f"a has placements {a.placements}, b {b.placements}: exact sums over a sharded inner dimension are made on "
-            f"CPUs, and the mesh is of {a.device_mesh.device_type}; shard rows, columns or batches instead, or pass "
-            "accuracy='native' with reproducible=False"
-        )
-    return found
+    if a.device_mesh.device_type != "cpu" and (request.engine or "").startswith("cuda"):
+        # A GPU's INT8 units are the only ones that make exact sums there.
+        request = dataclasses.replace(request, engine=None)
+    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
 
 
 def _local(
@@ -222,7 +218,7 @@ def _exact(
 ) -> Tensor:  # fmt: skip
     """This rank's share of the exact sums over all ranks, rounded once; result: placements where they land."""
     rows, columns = a.ndim > 1, b.ndim > 1
-    x, y = (arrays.normalise(local_part(each).detach(), "an operand").data for each in (a, b))
+    x, y = (arrays.normalise(local_part(each).detach().cpu(), "an operand").data for each in (a, b))
     x, y = x if rows else x[None, :], y if columns else y[:, None]
     of_rows = len(layout.shape) - 1 - columns
     axes = {
@@ -232,7 +228,7 @@ def _exact(
     work = Product(x, y, setting, exchange, axes, request.threads)
     addend = None
     if c is not None:
-        addend = arrays.normalise(_addend(c, layout, result).detach(), "c").data
+        addend = arrays.normalise(_addend(c, layout, result).detach().cpu(), "c").data
         addend = addend if rows else np.expand_dims(addend, -2 if columns else -1)
         addend = addend if columns else addend[..., None]
         if setting.is_complex and addend.dtype.kind != "c":
@@ -240,4 +236,4 @@ def _exact(
     found = work.run(factors, addend)
     found = found if columns else found[..., 0]
     found = found if rows else np.squeeze(found, -2 if columns else -1)
-    return torch.from_numpy(np.array(found, order="C", copy=None))
+    return torch.from_numpy(np.array(found, order="C", copy=None)).to(exchange.device)
