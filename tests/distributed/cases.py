@@ -220,10 +220,10 @@ def bytes_sent(rank: int, m: int, k: int, n: int) -> tuple[int, int]:
 def small_blocks(rank: int) -> None:
     """Blocks that travel while others are multiplied, and requests in parts."""
     from prismm.cpu.partial import join
-    from prismm.distributed import inner
+    from prismm.distributed import on_cpu
 
-    kept = inner.BLOCK_BYTES, join.ROUND_BYTES
-    inner.BLOCK_BYTES, join.ROUND_BYTES = 1000, 3000
+    kept = on_cpu.BLOCK_BYTES, join.ROUND_BYTES
+    on_cpu.BLOCK_BYTES, join.ROUND_BYTES = 1000, 3000
     try:
         rng = np.random.default_rng(5)
         a = np.ldexp(rng.standard_normal((40, 30)), rng.integers(-200, 200, (40, 30)))
@@ -233,7 +233,7 @@ def small_blocks(rank: int) -> None:
             found = prismm.matmul(x, y, accuracy="correctly-rounded")
             assert_same_bits(found.full_tensor().cpu().numpy(), prismm.matmul(left, right, accuracy="correctly-rounded"))
     finally:
-        inner.BLOCK_BYTES, join.ROUND_BYTES = kept
+        on_cpu.BLOCK_BYTES, join.ROUND_BYTES = kept
 
 
 def refused(rank: int, what: str) -> None:

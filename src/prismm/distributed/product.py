@@ -17,7 +17,8 @@ from prismm.core.threads import worker_count
 from prismm.cpu.implementation import implementation_of
 from prismm.cpu.partial.setting import Setting, setting_of
 from prismm.distributed.exchange import Exchange
-from prismm.distributed.inner import Product
+from prismm.distributed.inner import Backend, Product
+from prismm.distributed.on_cpu import OnCpu
 from prismm.distributed.placements import Layout, brought, landing, layout_of, local_part
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.names import scheme_of
@@ -218,14 +219,15 @@ def _exact(
 ) -> Tensor:  # fmt: skip
     """This rank's share of the exact sums over all ranks, rounded once; result: placements where they land."""
     rows, columns = a.ndim > 1, b.ndim > 1
-    x, y = (arrays.normalise(local_part(each).detach().cpu(), "an operand").data for each in (a, b))
-    x, y = x if rows else x[None, :], y if columns else y[:, None]
+    parts = local_part(a).detach(), local_part(b).detach()
+    backend, given = _backend(parts, setting, exchange, request)
+    x, y = given[0] if rows else given[0][None, :], given[1] if columns else given[1][:, None]
     of_rows = len(layout.shape) - 1 - columns
     axes = {
         index: (0 if rows and result[index].dim == of_rows else 1) if type(result[index]) is Shard else None
         for index in layout.inner
     }
-    work = Product(x, y, setting, exchange, axes, request.threads)
+    work = Product(x, y, setting, exchange, axes, backend, request.threads)
     addend = None
     if c is not None:
         addend = arrays.normalise(_addend(c, layout, result).detach().cpu(), "c").data
@@ -234,6 +236,21 @@ def _exact(
         if setting.is_complex and addend.dtype.kind != "c":
             addend = addend.astype(np.complex128)
     found = work.run(factors, addend)
+    found = found if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, order="C", copy=None))
     found = found if columns else found[..., 0]
-    found = found if rows else np.squeeze(found, -2 if columns else -1)
-    return torch.from_numpy(np.array(found, order="C", copy=None)).to(exchange.device)
+    found = found if rows else found.squeeze(-2 if columns else -1)
+    return found.contiguous().to(exchange.device)
+
+
+def _backend(
+    parts: tuple[Tensor, Tensor], setting: Setting, exchange: Exchange, request: Request
+) -> tuple[Backend, tuple[Any, Any]]:
+    """What makes the steps of exact sums, and the operands as it reads them: a GPU if that serves, else the CPU."""
+    if exchange.device.type == "cuda":
+        from prismm.distributed.on_gpu import on_gpu
+
+        found = on_gpu(*parts, setting, request.threads)
+        if found is not None:
+            return found
+    x, y = (arrays.normalise(each.cpu(), "an operand").data for each in parts)
+    return OnCpu(setting, request.threads), (x, y)
