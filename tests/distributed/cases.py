@@ -230,8 +230,8 @@ def small_blocks(rank: int) -> None:
         b = np.ldexp(rng.standard_normal((30, 150)), rng.integers(-200, 200, (30, 150)))
         for left, right in ((a, b), (b.T.copy(), a.T.copy())):
             x, y = spread(left, mesh_of((4,)), [S(1)]), spread(right, mesh_of((4,)), [S(0)])
-            found = prismm.matmul(x, y, accuracy="correctly-rounded")
-            assert_same_bits(found.full_tensor().cpu().numpy(), prismm.matmul(left, right, accuracy="correctly-rounded"))
+            found, whole = (prismm.matmul(*z, accuracy="correctly-rounded") for z in ((x, y), (left, right)))
+            assert_same_bits(found.full_tensor().cpu().numpy(), whole)
     finally:
         on_cpu.BLOCK_BYTES, join.ROUND_BYTES = kept
 

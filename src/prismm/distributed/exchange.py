@@ -124,9 +124,9 @@ class Exchange:
         source = torch.empty(sum(sizes), dtype=whole.dtype, device=whole.device)
         for part, cut in zip(source.split(sizes), cuts, strict=True):
             part.view(cut.shape).copy_(cut)
-        source = source.to(self.device)
+        source = source.to(self.device) if array else source
         size = math.prod(mine)
-        target = torch.empty(size * count, dtype=whole.dtype, device=self.device)
+        target = torch.empty(size * count, dtype=whole.dtype, device=source.device)
         TRAFFIC.sent_bytes += source.nbytes - sizes[rank]
         group = self.mesh.get_group(index)
         work = dist.all_to_all_single(target, source, [size] * count, sizes, group=group, async_op=True)

@@ -100,7 +100,7 @@ class CpuOperand:
         x = setting.real_operand(x)
         self.side, self.setting, self.workers = side, setting, workers
         self.batch = x.shape[:-2]
-        self._parts = list(x.reshape(math.prod(self.batch), *x.shape[-2:]))
+        self._parts: list[NDArray[Any]] = list(x.reshape(math.prod(self.batch), *x.shape[-2:]))
         self.matrices = len(self._parts)
         self.count = x.shape[-2] if side == "left" else x.shape[-1]
         self.extent = np.empty((2, 0), np.int64)

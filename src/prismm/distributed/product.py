@@ -20,7 +20,7 @@ from prismm.distributed.exchange import Exchange
 from prismm.distributed.inner import Backend, Product
 from prismm.distributed.on_cpu import OnCpu
 from prismm.distributed.placements import Layout, brought, landing, layout_of, local_part
-from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.schemes.names import scheme_of
 
 Tensor = torch.Tensor
@@ -239,7 +239,7 @@ def _exact(
     found = found if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, order="C", copy=None))
     found = found if columns else found[..., 0]
     found = found if rows else found.squeeze(-2 if columns else -1)
-    return found.contiguous().to(exchange.device)
+    return found.contiguous().to(parts[0].device)
 
 
 def _backend(

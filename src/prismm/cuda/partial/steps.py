@@ -238,11 +238,11 @@ def join(
 
     program = Program(_alignments(digits, out))
     place = BufferView(A, 0, torch.uint8, (1, work.groups * work.moduli, digits.shape[2], digits.stride(2)))
-    both = [
+    left, right = (
         SplitVectors(place, BufferView(base, 0, torch.int64), 1, x.shape[1], work.terms)
         for base, x in ((LEFT, rows), (RIGHT, columns))
-    ]
-    flags = join_ordinary(program, place, result_of(out[None]), *both, work.table, work.test, work.device)
+    )
+    flags = join_ordinary(program, place, result_of(out[None]), left, right, work.table, work.test, work.device)
     memory = _run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
     found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
     return found.view(torch.int32).view(flags.shape[1:])
