@@ -267,6 +267,7 @@ class GpuOperand:
         found = steps.split(self._standing(p)[:, vectors], statistics, self.work, left=self.left)
         if keep:
             self._kept = p, found
+            self._turned = None
         return found
 
     @property
