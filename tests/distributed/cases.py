@@ -236,6 +236,21 @@ def small_blocks(rank: int) -> None:
         on_cpu.BLOCK_BYTES, join.ROUND_BYTES = kept
 
 
+def small_blocks_of_gpus(rank: int, shape: tuple[int, ...]) -> None:
+    """Several blocks of columns, or of rows, on ranks with GPUs."""
+    from prismm.distributed import on_gpu
+
+    kept = on_gpu.BLOCK_BYTES, on_gpu.STEP
+    on_gpu.BLOCK_BYTES, on_gpu.STEP = 1, 64
+    try:
+        # Where rows are sharded already, columns are scattered, and blocks are of rows.
+        left, right = ([S(1)], [S(0)]) if len(shape) == 1 else ([S(0), S(1)], [R, S(0)])
+        for sizes in ((7, 9, 150), (150, 9, 7)):
+            assert bits(rank, shape, [("normal", sizes, 4, "float64", {"reproducible": True}, left, right)]) == []
+    finally:
+        on_gpu.BLOCK_BYTES, on_gpu.STEP = kept
+
+
 def refused(rank: int, what: str) -> None:
     """Operands and keywords that end in an error."""
     line, grid = mesh_of((4,)), mesh_of((2, 2))

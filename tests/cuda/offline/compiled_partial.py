@@ -1,6 +1,6 @@
 """Compile the kernels of partial products for an architecture that need not be there; tell what came out.
 
-    {sm_80,sm_90} {float64,float32,complex128} {reproducible,correctly-rounded}
+{sm_80,sm_90} {float64,float32,complex128} {reproducible,correctly-rounded}
 """
 
 from tests.cuda.harness.evidence import tell
