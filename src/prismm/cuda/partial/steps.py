@@ -23,6 +23,8 @@ from prismm.cuda.residues.tables import CertificateTest, Tables, tables
 if TYPE_CHECKING:
     import torch
 
+    from prismm.cuda.views import Result
+
 LARGEST, NORM2, NORM1, RESIDUAL, SHIFT, COUNTS = range(6)
 """Rows of statistics, as in `cuda.kernels.fp64`; counts are the last ones."""
 
@@ -203,20 +205,30 @@ def add(found: torch.Tensor, work: Work, into: torch.Tensor | None = None) -> to
     """The digits of all pieces (pieces, groups, moduli, m, n), contiguous, added modulo each modulus."""
     import torch
 
+    if into is None:
+        into = torch.empty(found.shape[1:], dtype=torch.uint8, device=found.device)
+    steps = into.stride(2), into.stride(1)
+    _run(_adding(tuple(found.shape), steps, _alignments(found, into), work), found, into)
+    return into
+
+
+@functools.lru_cache(maxsize=64)
+def _adding(
+    shape: tuple[int, ...], steps: tuple[int, int], alignments: tuple[int, int, int], work: Work
+) -> Program:  # fmt: skip
+    import torch
+
     from prismm.cuda.partial.kernels.digit_sums import add_digit_shares
 
-    pieces, groups, moduli, m, n = found.shape
-    if into is None:
-        into = torch.empty(groups, moduli, m, n, dtype=torch.uint8, device=found.device)
-    program = Program(_alignments(found, into))
-    rows, columns, warps = TILE
+    pieces, groups, moduli, m, n = shape
+    program = Program(alignments)
+    (rows, columns, warps), bytes_ = TILE, torch.uint8
     program.launch(
-        add_digit_shares, (-(-m // rows) * -(-n // columns), groups * moduli), _view(A, found), _view(OUT, into),
-        work.table.reduction, pieces, m, n, groups * moduli * m * n, into.stride(2), into.stride(1), ROWS=rows,
-        BLOCK=columns, num_warps=warps,
+        add_digit_shares, (-(-m // rows) * -(-n // columns), groups * moduli), BufferView(A, 0, bytes_),
+        BufferView(OUT, 0, bytes_), work.table.reduction, pieces, m, n, *steps, ROWS=rows, BLOCK=columns,
+        EVEN=not any(x % 16 for x in (n, *steps)), num_warps=warps,
     )  # fmt: skip
-    _run(program, found, into)
-    return into
+    return program
 
 
 def join(
@@ -236,13 +248,22 @@ def join(
     """
     import torch
 
-    program = Program(_alignments(digits, out))
-    place = BufferView(A, 0, torch.uint8, (1, work.groups * work.moduli, digits.shape[2], digits.stride(2)))
-    left, right = (
-        SplitVectors(place, BufferView(base, 0, torch.int64), 1, x.shape[1], work.terms)
-        for base, x in ((LEFT, rows), (RIGHT, columns))
-    )
-    flags = join_ordinary(program, place, result_of(out[None]), left, right, work.table, work.test, work.device)
+    shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
+    program, flags = _joining(shape, result_of(out[None]), _alignments(digits, out), work)
     memory = _run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
     found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
     return found.view(torch.int32).view(flags.shape[1:])
+
+
+@functools.lru_cache(maxsize=64)
+def _joining(
+    shape: tuple[int, ...], out: Result, alignments: tuple[int, int, int], work: Work
+) -> tuple[Program, BufferView]:
+    import torch
+
+    program, place = Program(alignments), BufferView(A, 0, torch.uint8, shape)
+    left, right = (
+        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
+        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
+    )
+    return program, join_ordinary(program, place, out, left, right, work.table, work.test, work.device)

@@ -7,16 +7,20 @@ Bytes: one read for each GPU and one written, per entry and modulus; three 32-bi
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.fp64 import wide
+from prismm.cuda.kernels.fp64 import even, wide
 
 
-@triton.jit(do_not_specialize=["pieces", "rows", "columns"])
+@triton.jit(do_not_specialize=["pieces", "rows", "width", "row_step", "plane_step"])
 def add_digit_shares(
-    found, total, reduction, pieces, rows, columns, piece, row_pitch, plane, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    found, total, reduction, pieces, rows, width, row_step, plane_step, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
-    """total (planes, rows, columns) of these pitches = Σ found (pieces, planes, rows, columns), contiguous, `piece`
-    bytes each, modulo the first column of `reduction` (planes, 3). Numbers are in [0, p). Program axis 1: planes.
+    """total (planes, rows, width) of these steps = Σ found (pieces, planes, rows, width), contiguous, modulo the first
+    column of `reduction` (planes, 3). Numbers are in [0, p). EVEN: width and steps are multiples of 16. Program axis 1:
+    planes.
     """
+    columns, row_pitch, plane = even(width, EVEN), even(row_step, EVEN), even(plane_step, EVEN)
+    piece = wide(rows) * columns * tl.num_programs(1)
     t = tl.program_id(1)
     p = tl.load(reduction + 3 * t)
     blocks = tl.cdiv(columns, BLOCK)
@@ -26,7 +30,7 @@ def add_digit_shares(
     at = found + (wide(rows) * columns * t + i.to(tl.int64)[:, None] * columns + j[None, :])
     digits = tl.load(at, mask=inside, other=0).to(tl.int32)
     for x in range(1, pieces):
-        digits += tl.load(at + wide(piece) * x, mask=inside, other=0).to(tl.int32)
+        digits += tl.load(at + piece * x, mask=inside, other=0).to(tl.int32)
         digits = tl.where(digits >= p, digits - p, digits)
     target = total + (wide(plane) * t + i.to(tl.int64)[:, None] * row_pitch + j[None, :])
     tl.store(target, digits.to(tl.uint8), mask=inside)
