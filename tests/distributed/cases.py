@@ -18,6 +18,9 @@ from prismm.testing import HOSTILE, SPECIAL
 from tests.judge import assert_same_bits
 
 ALL = {**HOSTILE, **SPECIAL}
+DEVICE = "cuda" if os.environ.get("PRISMM_TESTED_RANKS") == "cuda" else "cpu"
+"""Where ranks have their parts: `ranks.Ranks` says so."""
+
 R, P = Replicate(), Partial()
 S = Shard
 
@@ -25,12 +28,13 @@ S = Shard
 @functools.cache
 def mesh_of(shape: tuple[int, ...]) -> DeviceMesh:
     """A mesh of the first ranks; every rank has to ask for it."""
-    return DeviceMesh("cpu", torch.arange(int(np.prod(shape))).reshape(shape))
+    return DeviceMesh(DEVICE, torch.arange(int(np.prod(shape))).reshape(shape))
 
 
 def spread(x: Any, mesh: DeviceMesh, placements: list[Any]) -> DTensor:
     """x, which every rank has, as a DTensor; nothing is sent. Where it is Partial, rank 0 has it."""
     x = torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
+    x = x.to(DEVICE)
     plain = [R if each.is_partial() else each for each in placements]
     found = distribute_tensor(x, mesh, plain, src_data_rank=None)
     if plain == placements:
@@ -53,7 +57,7 @@ def bits(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]:
         a, b = ALL[name](*sizes, seed, np.dtype(dtype))
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         found = prismm.matmul(spread(a, mesh, left), spread(b, mesh, right), **keywords)
-        whole = found.full_tensor().numpy()
+        whole = found.full_tensor().cpu().numpy()
         try:
             assert_same_bits(whole, prismm.matmul(a, b, **keywords))
         except AssertionError as error:
@@ -75,7 +79,7 @@ def like_torch(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]
         expected, found = torch.matmul(x, y), prismm.matmul(x, y)
         if found.placements != expected.placements or found.shape != expected.shape:
             failed.append(f"{left_shape} {right_shape} {left} {right}: {found.placements}, torch {expected.placements}")
-        error = np.abs(found.full_tensor().numpy() - np.matmul(a.astype(np.longdouble), b.astype(np.longdouble)))
+        error = np.abs(found.full_tensor().cpu().numpy() - np.matmul(a.astype(np.longdouble), b.astype(np.longdouble)))
         if not (error <= a.shape[-1] * 2.0**-53 * np.matmul(np.abs(a), np.abs(b))).all():
             failed.append(f"{left_shape} {right_shape} {left} {right}: error {error.max()}")
     return failed
@@ -103,7 +107,7 @@ def batches(rank: int, shape: tuple[int, ...], cases: list[Any]) -> None:
         for keywords in ({"reproducible": True}, {"accuracy": "correctly-rounded"}):
             found = prismm.matmul(spread(a, mesh, left), spread(b, mesh, right), **keywords)
             note = f"{left_shape} {right_shape} {left} {right}"
-            assert_same_bits(found.full_tensor().numpy(), np.asarray(prismm.matmul(a, b, **keywords)), note)
+            assert_same_bits(found.full_tensor().cpu().numpy(), np.asarray(prismm.matmul(a, b, **keywords)), note)
 
 
 def sums(rank: int, shape: tuple[int, ...], cases: list[Any]) -> None:
@@ -121,7 +125,7 @@ def sums(rank: int, shape: tuple[int, ...], cases: list[Any]) -> None:
             spread(x, mesh, left), spread(y, mesh, right), spread(c, mesh, third), alpha=alpha, beta=beta,
             trans_a=flags[0], trans_b=flags[1], **keywords,
         )  # fmt: skip
-        whole = found.full_tensor().numpy()
+        whole = found.full_tensor().cpu().numpy()
         if keywords:
             assert_same_bits(whole, expected, f"{name} {dtype} {keywords} {flags} {left} {right} {third}")
         else:
@@ -145,7 +149,7 @@ def gradients(rank: int, shape: tuple[int, ...], left: list[Any], right: list[An
     product.backward(spread(g, mesh, [R] * mesh.ndim).redistribute(mesh, product.placements))
     for found, whole in ((x.grad, wholes[0].grad), (y.grad, wholes[1].grad)):
         assert whole is not None
-        assert_same_bits(found.full_tensor().numpy(), whole.numpy())
+        assert_same_bits(found.full_tensor().cpu().numpy(), whole.numpy())
 
 
 def narrow(rank: int) -> None:
@@ -177,10 +181,10 @@ def modes(rank: int) -> None:
     x, y = spread(a, mesh, [S(1)]), spread(b, mesh, [S(0)])
     with torch.inference_mode():
         found = prismm.matmul(x, y, reproducible=True)
-        assert_same_bits(found.full_tensor().numpy(), prismm.matmul(a, b, reproducible=True))
+        assert_same_bits(found.full_tensor().cpu().numpy(), prismm.matmul(a, b, reproducible=True))
     ones = spread(torch.from_numpy(a > 0), mesh, [S(1)]), spread(torch.from_numpy(b > 0), mesh, [S(0)])
     counts = prismm.gemm(*ones, reproducible=True)
-    assert (counts.full_tensor().numpy() == (a > 0).astype(float) @ (b > 0)).all()
+    assert (counts.full_tensor().cpu().numpy() == (a > 0).astype(float) @ (b > 0)).all()
 
 
 def graph(rank: int) -> None:
@@ -216,20 +220,35 @@ def bytes_sent(rank: int, m: int, k: int, n: int) -> tuple[int, int]:
 def small_blocks(rank: int) -> None:
     """Blocks that travel while others are multiplied, and requests in parts."""
     from prismm.cpu.partial import join
-    from prismm.distributed import inner
+    from prismm.distributed import on_cpu
 
-    kept = inner.BLOCK_BYTES, join.ROUND_BYTES
-    inner.BLOCK_BYTES, join.ROUND_BYTES = 1000, 3000
+    kept = on_cpu.BLOCK_BYTES, join.ROUND_BYTES
+    on_cpu.BLOCK_BYTES, join.ROUND_BYTES = 1000, 3000
     try:
         rng = np.random.default_rng(5)
         a = np.ldexp(rng.standard_normal((40, 30)), rng.integers(-200, 200, (40, 30)))
         b = np.ldexp(rng.standard_normal((30, 150)), rng.integers(-200, 200, (30, 150)))
         for left, right in ((a, b), (b.T.copy(), a.T.copy())):
             x, y = spread(left, mesh_of((4,)), [S(1)]), spread(right, mesh_of((4,)), [S(0)])
-            found = prismm.matmul(x, y, accuracy="correctly-rounded")
-            assert_same_bits(found.full_tensor().numpy(), prismm.matmul(left, right, accuracy="correctly-rounded"))
+            found, whole = (prismm.matmul(*z, accuracy="correctly-rounded") for z in ((x, y), (left, right)))
+            assert_same_bits(found.full_tensor().cpu().numpy(), whole)
     finally:
-        inner.BLOCK_BYTES, join.ROUND_BYTES = kept
+        on_cpu.BLOCK_BYTES, join.ROUND_BYTES = kept
+
+
+def small_blocks_of_gpus(rank: int, shape: tuple[int, ...]) -> None:
+    """Several blocks of columns, or of rows, on ranks with GPUs."""
+    from prismm.distributed import on_gpu
+
+    kept = on_gpu.BLOCK_BYTES, on_gpu.STEP
+    on_gpu.BLOCK_BYTES, on_gpu.STEP = 1, 64
+    try:
+        # Where rows are sharded already, columns are scattered, and blocks are of rows.
+        left, right = ([S(1)], [S(0)]) if len(shape) == 1 else ([S(0), S(1)], [R, S(0)])
+        for sizes in ((7, 9, 150), (150, 9, 7)):
+            assert bits(rank, shape, [("normal", sizes, 4, "float64", {"reproducible": True}, left, right)]) == []
+    finally:
+        on_gpu.BLOCK_BYTES, on_gpu.STEP = kept
 
 
 def refused(rank: int, what: str) -> None:
@@ -375,9 +394,9 @@ def tensor_parallel(rank: int, recipe: Any, sequence: bool) -> None:
     given = x[2 * rank : 2 * rank + 2] if sequence else x
     found, weights, rows = _trained(model, given.clone(), recipe)
     assert found.placements == outer
-    assert_same_bits(found.full_tensor().detach().numpy(), y.detach().numpy())
+    assert_same_bits(found.full_tensor().detach().cpu().numpy(), y.detach().numpy())
     for weight, expected in zip(weights, gradients, strict=True):
-        assert_same_bits(weight.full_tensor().numpy(), expected.numpy())
+        assert_same_bits(weight.full_tensor().cpu().numpy(), expected.numpy())
     shapes = sorted((row.operator, row.m, row.k, row.n) for row in rows.rows)
     assert shapes == sorted((row.operator, row.m, row.k, row.n) for row in record.rows)
     assert all(row.method.accuracy != "off" for row in rows.rows), [row.reason for row in rows.rows]
@@ -432,7 +451,7 @@ def eight(seed: int) -> list[str]:
                 mesh = DeviceMesh("cpu", torch.arange(8).reshape(shape))
                 for keywords, whole in zip(kinds, expected, strict=True):
                     found = prismm.matmul(spread(a, mesh, left), spread(b, mesh, right), threads=1, **keywords)
-                    assert_same_bits(found.full_tensor().numpy(), whole, f"{shape} {left} {right} {keywords}")
+                    assert_same_bits(found.full_tensor().cpu().numpy(), whole, f"{shape} {left} {right} {keywords}")
         except BaseException as error:
             failed.append(traceback.format_exc())
             ProcessLocalGroup.exception_handle(error)

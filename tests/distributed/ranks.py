@@ -1,4 +1,6 @@
-"""Real processes of one gloo group, started once: each runs what it is sent, all at the same time."""
+"""Real processes of one group, of gloo or, each with a GPU of its own, of NCCL; started once: each runs what it is
+sent, all at the same time.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,21 @@ TIMEOUT = 120.0
 """Seconds after which a collective fails on its own: a machine may be busy."""
 
 
-def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any) -> None:
+def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: str) -> None:
     """Run what comes through the pipe until nothing comes."""
-    os.environ.update(PRISMM_THREADS="1", OMP_NUM_THREADS="1")
+    os.environ.update(PRISMM_THREADS="1", OMP_NUM_THREADS="1", PRISMM_TESTED_RANKS=device)
+    if device not in ("cpu", "cuda"):
+        _interpret(device)
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, world, False, datetime.timedelta(seconds=timeout))
-    dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=timeout)
-    )
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    limit = datetime.timedelta(seconds=timeout)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit)
     pipe.send((True, rank))
     while True:
         try:
@@ -38,6 +44,23 @@ def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any) -> None:
         except BaseException as error:
             answer = False, (type(error).__name__, str(error), traceback.format_exc())
         pipe.send(answer)
+
+
+def _interpret(kind: str) -> None:
+    """Have this process make the steps of exact sums as a GPU would, in Triton's interpreter, of tensors on the CPU.
+
+    kind: of `gluon_interpreter.interpreted_device`.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    from prismm.cuda import operands
+    from prismm.distributed import on_gpu, product
+    from tests.cuda.harness import interpreter  # noqa: F401  (patches Triton's)
+    from tests.cuda.harness.gluon_interpreter import interpreted_device
+
+    device = interpreted_device(kind)
+    on_gpu.device_of = lambda index: device
+    operands.lives_on_gpu = lambda x: True
+    product._backend = lambda parts, setting, exchange, request: on_gpu.on_gpu(*parts, setting, request.threads)
 
 
 def _context() -> Any:
@@ -69,16 +92,18 @@ def alone(function: Callable[..., Any], *args: Any) -> Any:
 class Ranks:
     """So many processes of a group; the store that they meet in is here, as with torchrun's agent."""
 
-    def __init__(self, world: int, timeout: float = TIMEOUT) -> None:
+    def __init__(self, world: int, timeout: float = TIMEOUT, device: str = "cpu") -> None:
         import torch.distributed as dist
 
         self.world = world
         self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
-        context = _context()
+        # A process that is forked from one that knows of CUDA cannot use it.
+        context = _context() if device == "cpu" else multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(world):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, world, self.store.port, timeout, there), daemon=True)
+            serving = rank, world, self.store.port, timeout, there, device
+            process = context.Process(target=_serve, args=serving, daemon=True)  # type: ignore[attr-defined]
             process.start()
             there.close()
             self.pipes.append(here)

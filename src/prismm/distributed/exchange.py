@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -77,22 +78,25 @@ class Exchange:
         self.inner = inner
         self.device = torch.device(mesh.device_type)
 
-    def maximum(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The entrywise maximum over all ranks of `inner`."""
+    def maximum(self, x: Any) -> Any:
+        """The entrywise maximum of integers over all ranks of `inner`: an array for an array, a tensor for a tensor of
+        the group's device.
+        """
         return self._reduced(x, dist.ReduceOp.MAX)
 
-    def total(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The entrywise sum, of integers."""
+    def total(self, x: Any) -> Any:
+        """The entrywise sum, likewise."""
         return self._reduced(x, dist.ReduceOp.SUM)
 
-    def _reduced(self, x: NDArray[Any], operation: Any) -> NDArray[Any]:
-        if x.size == 0:
+    def _reduced(self, x: Any, operation: Any) -> Any:
+        if math.prod(x.shape) == 0:
             return x
-        found = torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
+        array = isinstance(x, np.ndarray)
+        found = torch.from_numpy(np.ascontiguousarray(x)).to(self.device) if array else x.contiguous()
         for index in self.inner:
             dist.all_reduce(found, operation, group=self.mesh.get_group(index))
             TRAFFIC.sent_bytes += found.nbytes
-        return found.cpu().numpy()
+        return found.cpu().numpy() if array else found
 
     def chunks(self, size: int, index: int) -> list[tuple[int, int]]:
         """First and last of each rank's share of `size` along a mesh dimension, as `Shard` cuts it."""
@@ -107,23 +111,26 @@ class Exchange:
         """This rank's share."""
         return self.chunks(size, index)[self.mesh.get_local_rank(index)]
 
-    def start_scatter(self, x: NDArray[np.int8], axis: int | None, index: int) -> Pending:
-        """Send every rank of a mesh dimension its share of x along `axis` (all of it, where None); what comes back from
-        all of them is `Pending`.
+    def start_scatter(self, x: Any, axis: int | None, index: int) -> Pending:
+        """Send every rank of a mesh dimension its share of bytes x along `axis` (all of it, where None); what comes
+        back from all of them is `Pending`. x: an array, or a tensor of the group's device.
         """
-        count = self.mesh.size(index)
+        array = isinstance(x, np.ndarray)
+        whole = torch.from_numpy(x) if array else x
+        count, rank = self.mesh.size(index), self.mesh.get_local_rank(index)
         places = [(0, 0)] * count if axis is None else self.chunks(x.shape[axis], index)
-        cuts = [x if axis is None else x[(slice(None),) * axis + (slice(*place),)] for place in places]
-        mine = cuts[self.mesh.get_local_rank(index)].shape
-        flat = np.concatenate([cut.reshape(-1) for cut in cuts]) if axis is not None else np.tile(x.reshape(-1), count)
-        sizes = [cut.size for cut in cuts]
-        source = torch.from_numpy(flat).to(self.device)
-        size = int(np.prod(mine))
-        target = torch.empty(size * count, dtype=torch.int8, device=self.device)
-        TRAFFIC.sent_bytes += flat.nbytes - sizes[self.mesh.get_local_rank(index)]
+        cuts = [whole if axis is None else whole.narrow(axis, first, last - first) for first, last in places]
+        sizes, mine = [cut.numel() for cut in cuts], cuts[rank].shape
+        source = torch.empty(sum(sizes), dtype=whole.dtype, device=whole.device)
+        for part, cut in zip(source.split(sizes), cuts, strict=True):
+            _copy(part.view(cut.shape), cut)
+        source = source.to(self.device) if array else source
+        size = math.prod(mine)
+        target = torch.empty(size * count, dtype=whole.dtype, device=source.device)
+        TRAFFIC.sent_bytes += source.nbytes - sizes[rank]
         group = self.mesh.get_group(index)
         work = dist.all_to_all_single(target, source, [size] * count, sizes, group=group, async_op=True)
-        return Pending(work, source, target, (count, *mine))
+        return Pending(work, source, target, (count, *mine), array)
 
     def gathered(self, x: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         """The columns of all ranks' x (rows, own number of columns) side by side, in one order on all ranks; and where
@@ -232,16 +239,33 @@ class Exchange:
 class Pending:
     """Digits on their way."""
 
-    def __init__(self, work: Any, source: Tensor, target: Tensor, shape: tuple[int, ...]) -> None:
-        self._work, self._source, self._target, self._shape = work, source, target, shape
+    def __init__(self, work: Any, source: Tensor, target: Tensor, shape: tuple[int, ...], array: bool) -> None:
+        self._work, self._source, self._target, self._shape, self._array = work, source, target, shape, array
 
-    def wait(self) -> NDArray[np.int8]:
-        """(ranks, …): what every rank sent."""
+    def wait(self) -> Any:
+        """(ranks, …): what every rank sent; of a GPU, once what is queued before has run."""
         start = time.perf_counter()
         self._work.wait()
         TRAFFIC.waited_seconds += time.perf_counter() - start
-        found: NDArray[np.int8] = self._target.cpu().numpy().reshape(self._shape)
-        return found
+        found = self._target.view(self._shape)
+        return found.cpu().numpy() if self._array else found
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    """target = source, of bytes; eight at a time where they lie so: torch copies element by element."""
+    if all(_in_words(x) for x in (target, source)):
+        target, source = target.view(torch.int64), source.view(torch.int64)
+    target.copy_(source)
+
+
+def _in_words(x: Tensor) -> bool:
+    steps = x.stride()[:-1]
+    return x.numel() > 0 and x.stride(-1) == 1 and not any(y % 8 for y in (x.shape[-1], x.data_ptr(), *steps))
+
+
+def beside(left: Any, right: Any) -> Any:
+    """Two arrays, or two tensors, of as many rows in one."""
+    return np.concatenate([left, right], axis=1) if isinstance(left, np.ndarray) else torch.cat([left, right], dim=1)
 
 
 def _ranks(ranks: list[int]) -> str:

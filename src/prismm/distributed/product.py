@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any, cast
 
@@ -16,9 +17,10 @@ from prismm.core.threads import worker_count
 from prismm.cpu.implementation import implementation_of
 from prismm.cpu.partial.setting import Setting, setting_of
 from prismm.distributed.exchange import Exchange
-from prismm.distributed.inner import Product
+from prismm.distributed.inner import Backend, Product
+from prismm.distributed.on_cpu import OnCpu
 from prismm.distributed.placements import Layout, brought, landing, layout_of, local_part
-from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.schemes.names import scheme_of
 
 Tensor = torch.Tensor
@@ -39,8 +41,8 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], narrow: torch.dtype | None
 
     Raises:
         ArgumentError: for meshes and placements that cannot work. OperandError: for operands of which one is no
-            DTensor. EngineError: on every rank, where ranks differ, are missing or late; on a GPU, where a sharded
-            inner dimension asks for exact sums. The errors of `prismm.matmul` besides.
+            DTensor. EngineError: on every rank, where ranks differ, are missing or late. The errors of `prismm.matmul`
+            besides.
     """
     return multiply(a, b, None, None, keywords, narrow)
 
@@ -101,7 +103,7 @@ def multiply(
         check_scalars(*factors, dtype.kind == "c")
         # A product alone is one of a matmul, with its bits.
         factors = None if factors == (1, 0) else factors
-    setting = _setting(a, b, types, dtype, request, factors is not None, layout.inner) if layout.inner else None
+    setting = _setting(a, b, types, dtype, request, factors is not None) if layout.inner else None
     exchange = Exchange(a.device_mesh, layout.inner)
     kind = _kind(a, b, c, factors, keywords, narrow, setting)
     with exchange.entered(kind):
@@ -162,7 +164,6 @@ def _setting(
     dtype: np.dtype[Any],
     request: Request,
     summed: bool,
-    inner: tuple[int, ...],
 ) -> Setting | None:
     """The setting of exact sums; None where torch's own reduction of rounded ones will do.
 
@@ -173,14 +174,10 @@ def _setting(
     if not (request.reproducible or of_digits or kind in ("tolerance", "correctly-rounded")):
         return None
     m, n = (a.shape[-2] if a.ndim > 1 else 1), (b.shape[-1] if b.ndim > 1 else 1)
-    found = setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
-    if a.device_mesh.device_type != "cpu" and any(a.device_mesh.size(index) > 1 for index in inner):
-        raise EngineError(
-            f"a has placements {a.placements}, b {b.placements}: exact sums over a sharded inner dimension are made on "
-            f"CPUs, and the mesh is of {a.device_mesh.device_type}; shard rows, columns or batches instead, or pass "
-            "accuracy='native' with reproducible=False"
-        )
-    return found
+    if a.device_mesh.device_type != "cpu" and (request.engine or "").startswith("cuda"):
+        # A GPU's INT8 units are the only ones that make exact sums there.
+        request = dataclasses.replace(request, engine=None)
+    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
 
 
 def _local(
@@ -222,22 +219,38 @@ def _exact(
 ) -> Tensor:  # fmt: skip
     """This rank's share of the exact sums over all ranks, rounded once; result: placements where they land."""
     rows, columns = a.ndim > 1, b.ndim > 1
-    x, y = (arrays.normalise(local_part(each).detach(), "an operand").data for each in (a, b))
-    x, y = x if rows else x[None, :], y if columns else y[:, None]
+    parts = local_part(a).detach(), local_part(b).detach()
+    backend, given = _backend(parts, setting, exchange, request)
+    x, y = given[0] if rows else given[0][None, :], given[1] if columns else given[1][:, None]
     of_rows = len(layout.shape) - 1 - columns
     axes = {
         index: (0 if rows and result[index].dim == of_rows else 1) if type(result[index]) is Shard else None
         for index in layout.inner
     }
-    work = Product(x, y, setting, exchange, axes, request.threads)
+    work = Product(x, y, setting, exchange, axes, backend, request.threads)
     addend = None
     if c is not None:
-        addend = arrays.normalise(_addend(c, layout, result).detach(), "c").data
+        addend = arrays.normalise(_addend(c, layout, result).detach().cpu(), "c").data
         addend = addend if rows else np.expand_dims(addend, -2 if columns else -1)
         addend = addend if columns else addend[..., None]
         if setting.is_complex and addend.dtype.kind != "c":
             addend = addend.astype(np.complex128)
     found = work.run(factors, addend)
+    found = found if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, order="C", copy=None))
     found = found if columns else found[..., 0]
-    found = found if rows else np.squeeze(found, -2 if columns else -1)
-    return torch.from_numpy(np.array(found, order="C", copy=None))
+    found = found if rows else found.squeeze(-2 if columns else -1)
+    return found.contiguous().to(parts[0].device)
+
+
+def _backend(
+    parts: tuple[Tensor, Tensor], setting: Setting, exchange: Exchange, request: Request
+) -> tuple[Backend, tuple[Any, Any]]:
+    """What makes the steps of exact sums, and the operands as it reads them: a GPU if that serves, else the CPU."""
+    if exchange.device.type == "cuda":
+        from prismm.distributed.on_gpu import on_gpu
+
+        found = on_gpu(*parts, setting, request.threads)
+        if found is not None:
+            return found
+    x, y = (arrays.normalise(each.cpu(), "an operand").data for each in parts)
+    return OnCpu(setting, request.threads), (x, y)

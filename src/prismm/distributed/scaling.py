@@ -353,8 +353,8 @@ _SCALE_BYTES = 88
 """Extents, norms and losses of a row or column: see the table of `prismm.cpu.partial`."""
 
 
-_BLOCKS_BYTES = 2 * 3 * (32 << 20)
-"""Digits on their way and received: three blocks of `prismm.distributed.inner`."""
+_BLOCKS_BYTES = 3 * 3 * (128 << 20)
+"""Three blocks of `prismm.distributed.on_gpu`: digits as they were made, as they are sent, and as they come."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,10 @@ class _Setting:
     def message_bytes(self) -> int:
         """Bytes of an entry of a partial product."""
         moduli = getattr(self.scheme, "moduli", None)
-        return self.problem.number_bytes if not self.exact or moduli is None else moduli * self.problem.parts
+        if not self.exact or moduli is None:
+            return self.problem.number_bytes
+        # A complex product is made from three real ones, whose digits travel as they are.
+        return int(moduli) * (3 if self.problem.is_complex else 1)
 
     def point(self, layout: str, grid: Grid, host: Grid) -> Point:
         """The prediction for a grid, of which a host has so much."""

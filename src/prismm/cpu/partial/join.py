@@ -166,12 +166,8 @@ class Joined:
         return ResidueBound(self.setting.result, self.rows, self.columns, self.setting.splitter.terms, weight)
 
     def requests(self, entries: list[Entries], extents: Extents, *, rounded: bool) -> list[ExactRequest]:
-        """Requests to the pieces for some entries, of bounded size."""
-        if not any(each.i.size for each in entries):
-            return []
-        both = not self._plain and self.setting.is_complex
-        asked = recompute.request(entries, *extents, self.setting, both=both, rounded=rounded)
-        return asked.cut(ROUND_BYTES)
+        """See `requests`."""
+        return requests(entries, extents, self.setting, plain=self._plain, rounded=rounded)
 
     def _set(self, asked: ExactRequest, sums: NDArray[np.int64]) -> None:
         start = 0
@@ -192,6 +188,16 @@ class Joined:
             one = ExactRequest((each,), asked.first[here], asked.limbs, asked.both, asked.rounded)
             value = recompute.round_sums(sums[here], one, factors, addends, self.job)
             real_parts(self.out)[each.part][each.place] = value
+
+
+def requests(
+    entries: list[Entries], extents: Extents, setting: Setting, *, plain: bool, rounded: bool
+) -> list[ExactRequest]:
+    """Requests to the pieces for some entries, of bounded size. plain: whether no factors or C of gemm enter."""
+    if not any(each.i.size for each in entries):
+        return []
+    asked = recompute.request(entries, *extents, setting, both=not plain and setting.is_complex, rounded=rounded)
+    return asked.cut(ROUND_BYTES)
 
 
 def join(

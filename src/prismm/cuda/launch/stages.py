@@ -24,6 +24,7 @@ _STAGES = {
     "gemv": MULTIPLY,
     "tiny": MULTIPLY,
     "split_k": MULTIPLY,
+    "digit_sums": JOIN,
     "join_fast": JOIN,
     "join": JOIN,
     "pairs": JOIN,

@@ -86,14 +86,67 @@ def join_digits(
     """
     import torch
 
-    from prismm.cuda.residues.kernels import join_fast, repair
+    from prismm.cuda.residues.kernels import repair
 
     parts, k = a.parts, a.terms
     separate = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
+    rows, strip, block, _ = join_tile(test.mode)
+    exact_constants, _ = join_constants(table.moduli, test, table.left.device)
+    q = table.fraction_bits(left.terms)
+    reals = out.buffer.reals()
+    strides = tuple(parts * step for step in out.strides)
+    row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
+    third = second_pass_constants(table.moduli, parts, table.left.device)
+    flags = join_ordinary(program, digits, out, left, right, table, test, device)
+    strips, blocks = flags.shape[2:]
+    words = strips * blocks
+    total = words * out.batch * parts
+    programs = min(finish_programs(device, test.mode), total)
+    span = min(32, 1 << (-(-total // programs) - 1).bit_length())
+    row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    # Where they are not separate, nothing is written there: any address will do.
+    uncertified_flags = (
+        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else row_flags
+    )
+    x, y = a.buffer.reals(), b.buffer.reals()
+    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
+    where = (x, *a_strides, y, *b_strides, reals, *strides)
+    program.launch(
+        repair.finish, (programs,), *where, flags, row_flags, uncertified_flags, digits, left.statistics,
+        right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m, out.n, k, left.terms, q,
+        row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
+        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
+        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=separate, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    if separate:
+        _recompute_uncertified(
+            program, where, flags, uncertified_flags, a, b, left, right, exact_constants, counts, uncertified, test, q,
+            device,
+        )  # fmt: skip
+
+
+def join_ordinary(
+    program: Program, digits: BufferView, out: Result, left: SplitVectors, right: SplitVectors, table: Tables,
+    test: CertificateTest, device: Device,
+) -> BufferView:  # fmt: skip
+    """Write down the join of ordinary tiles, certified: one or two launches. Operands are not read.
+
+    Args:
+        program, digits, out, table, test, device: as of `join_digits`.
+        left, right: splits, of which statistics, batches and terms are read.
+
+    Returns:
+        Flags (batch, parts, strips, blocks) int32 of what is left: see `cuda.residues.kernels.join_fast`.
+    """
+    import torch
+
+    from prismm.cuda.residues.kernels import join_fast, repair
+
+    parts = 2 if out.buffer.dtype.is_complex else 1
     rows, strip, block, warps = join_tile(test.mode)
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
-    exact_constants, needed = join_constants(table.moduli, test, table.left.device)
+    _, needed = join_constants(table.moduli, test, table.left.device)
     flags = program.allocate(torch.int32, out.batch, parts, strips, blocks)
     q = table.fraction_bits(left.terms)
     reals = out.buffer.reals()
@@ -120,28 +173,7 @@ def join_digits(
             out.batch, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows,
             STRIP=strip, COLUMNS=block, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
-    programs = min(finish_programs(device, test.mode), total)
-    span = min(32, 1 << (-(-total // programs) - 1).bit_length())
-    row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
-    # Where they are not separate, nothing is written there: any address will do.
-    uncertified_flags = (
-        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else row_flags
-    )
-    x, y = a.buffer.reals(), b.buffer.reals()
-    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
-    where = (x, *a_strides, y, *b_strides, reals, *strides)
-    program.launch(
-        repair.finish, (programs,), *where, flags, row_flags, uncertified_flags, digits, left.statistics,
-        right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m, out.n, k, left.terms, q,
-        row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
-        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
-        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=separate, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
-    if separate:
-        _recompute_uncertified(
-            program, where, flags, uncertified_flags, a, b, left, right, exact_constants, counts, uncertified, test, q,
-            device,
-        )  # fmt: skip
+    return flags
 
 
 def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:

@@ -197,12 +197,34 @@ def split_vectors(
         )  # fmt: skip
         return found
     measure_columns(program, x, statistics, q, device, levels=levels, exact=False)
+    split_measured(program, x, found, table, device, parts * k, q, left=left, measure=measure)
+    return found
+
+
+def split_measured(
+    program: Program, x: Vectors, found: SplitVectors, table: Tables, device: Device, terms: int, q: int, *, left: bool,
+    measure: bool,
+) -> None:  # fmt: skip
+    """Write down the split of columns whose norms are known, in one launch.
+
+    Args:
+        program, x, table, device, left, measure: as of `split_vectors`.
+        found: where the planes go, and the statistics with the norms; `RESIDUAL` is 0 there.
+        terms: of these columns.
+        q: of `Tables.fraction_bits`, for the norms.
+    """
+    from prismm.cuda.residues.kernels import split
+
+    k, parts, shape = x.terms, x.parts, found.planes.shape[1:]
     (rows, columns), warps = tall_tile(COLUMN_TILE[0], COLUMN_TILE[1] // parts, shape[2]), COLUMN_TILE[2]
     program.launch(
-        split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, strides[2], strides[0],
-        *common, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps, **fixed,
+        split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), x.buffer.reals(),
+        parts * x.strides[2], parts * x.strides[0], found.statistics, found.planes, table.thresholds,
+        table.left if left else table.right, x.vectors, k, shape[2], shape[1] * shape[2], terms, q, table.bits,
+        table.limit_bits, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
+        MODULI=table.moduli, MEASURE=measure, WORDS=table.words, PERMUTED=device.sm90 and not left,
+        NVIDIA=device.nvidia, PARTS=parts, enable_fp_fusion=False,
     )  # fmt: skip
-    return found
 
 
 def _is_split_fused(x: Vectors, across: bool, table: Tables, device: Device) -> bool:

@@ -1,0 +1,33 @@
+"""Compile the kernels of partial products for an architecture that need not be there; tell what came out.
+
+{sm_80,sm_90} {float64,float32,complex128} {reproducible,correctly-rounded}
+"""
+
+from tests.cuda.harness.evidence import tell
+from tests.cuda.offline.compiled import architecture_of, told
+
+MODULI = {"reproducible": 15, "correctly-rounded": 19}
+
+
+def main(architecture: str, dtype: str, target: str) -> None:
+    device = architecture_of(architecture)
+    import torch
+
+    from prismm.cuda.partial import steps
+    from tests.cuda.harness.partial import every_step, work_of
+
+    programs: list = []
+
+    def noted(program, a, out, *memories):
+        programs.append(program)
+        return torch.zeros(program.workspace, dtype=torch.uint8)
+
+    steps._run = noted
+    x = torch.zeros(256, 256, dtype=getattr(torch, dtype))
+    every_step([(x, x), (x, x)], work_of(x.dtype, 512, MODULI[target], target, device))
+    names = set()
+    for program in programs:
+        for kernel, compiled in program.compiled():
+            if kernel not in names:
+                names.add(kernel)
+                tell([kernel], kernel=kernel, **told(compiled))

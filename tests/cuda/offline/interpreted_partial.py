@@ -1,0 +1,74 @@
+"""The steps of partial products in Triton's interpreter: integers and digits against those of a CPU, and what the join
+certifies against a product's bits; prints one line of JSON a case.
+
+python -m tests.cuda.harness.interpreter partial [any|nvidia|hopper]
+"""
+
+import numpy as np
+import torch
+
+import prismm
+from prismm.core.accuracy import parse_target
+from prismm.core.moduli import coprime_moduli
+from prismm.cpu.partial import scales
+from prismm.cpu.partial.setting import Setting
+from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL
+from prismm.formats import FP32, FP64
+from prismm.schemes.residues import Residues
+from prismm.testing import HOSTILE
+from tests.cuda.harness.evidence import tell
+from tests.cuda.harness.gluon_interpreter import interpreted_device
+from tests.cuda.harness.partial import every_step, work_of
+
+CASES = [
+    ("float64", 15, "normal", "reproducible"), ("float64", 15, "wide_rows", "reproducible"),
+    ("float64", 15, "subnormal_operands", "reproducible"), ("float64", 19, "normal", "correctly-rounded"),
+    ("float32", 8, "normal", "reproducible"), ("complex128", 15, "carries", "reproducible"),
+    ("complex64", 8, "normal", "correctly-rounded"),
+]  # fmt: skip
+
+
+def differing(a: np.ndarray, b: np.ndarray, moduli: int, target: str, device) -> dict[str, int]:
+    """How many numbers differ: of each side's integers, of digits, and of certified entries; and certified entries."""
+    k, cut = a.shape[1], a.shape[1] // 3
+    pieces = [(a[:, :cut], b[:cut]), (a[:, cut:], b[cut:])]
+    tensors = [tuple(torch.from_numpy(np.ascontiguousarray(x)) for x in piece) for piece in pieces]
+    work = work_of(tensors[0][0].dtype, k, moduli, target, device)
+    out, flags, statistics, total, digits = every_step(tensors, work)
+    goal = parse_target("native" if target == "reproducible" else target)
+    double = a.dtype in (np.float64, np.complex128)
+    setting = Setting(moduli, k, a.dtype.kind == "c", FP64 if double else FP32, goal)
+    wrong = 0
+    for found, side, index in zip(statistics, ("left", "right"), (0, 1), strict=True):
+        own = found.numpy()
+        parts = [setting.real_operand(piece[index]) for piece in pieces]
+        extent = np.maximum(*(scales.extents(x, side) for x in parts))
+        exponent = scales.exponents(extent)
+        norm = sum(scales.norms(x, side, exponent, setting) for x in parts)
+        # The exponent alone is promised of the pattern.
+        above = np.frexp(own[LARGEST].view(np.float64))[1]
+        wrong += int((np.where(own[LARGEST] == 0, 0, above) != exponent).sum())
+        rows = own[[NORM2, NORM1, *range(COUNTS, COUNTS + setting.levels)]]
+        wrong += int((rows != norm).sum())
+        wrong += int((own[RESIDUAL] < 0).sum())
+    primes = np.tile(np.array(coprime_moduli(256, moduli)), work.groups)[:, None, None]
+    summed = digits.numpy().astype(np.int64).sum(0).reshape(-1, *total.shape[2:]) % primes
+    wrong_digits = int((summed != total.numpy().reshape(summed.shape)).sum())
+    keywords = {"accuracy": "correctly-rounded"} if target == "correctly-rounded" else {"accuracy": "native"}
+    expected = np.ascontiguousarray(prismm.matmul(a, b, scheme=Residues(moduli), **keywords))
+    got, expected = (x.view(x.real.dtype) for x in (out.numpy(), expected))
+    tile, height, width = work.strip
+    word, wrong_bits, certified = flags.numpy(), 0, 0
+    for i in range(got.shape[0]):
+        for j in range(got.shape[1]):
+            part, column = (j % 2, j // 2) if work.parts == 2 else (0, j)
+            if not word[part, i // height, column // width] >> (i % height // tile) & 1:
+                certified += 1
+                wrong_bits += int(got[i, j].tobytes() != expected[i, j].tobytes())
+    return {"wrong": wrong, "digits": wrong_digits, "bits": wrong_bits, "certified": certified}
+
+
+def main(device: str = "any") -> None:
+    for dtype, moduli, name, target in CASES:
+        a, b = HOSTILE[name](5, 12, 4, seed=3, dtype=np.dtype(dtype))
+        tell([dtype, moduli, name, target], **differing(a, b, moduli, target, interpreted_device(device)))

@@ -1,0 +1,111 @@
+"""Products of DTensors whose ranks have a GPU each: the bits of a CPU. Without GPUs, ranks interpret the kernels."""
+
+import itertools
+
+import pytest
+
+from tests.distributed import cases
+from tests.distributed.cases import ALL, R, S
+from tests.distributed.ranks import Ranks
+from tests.distributed.test_products import DTYPES, EXACT
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Three ranks whose GPUs are interpreted."""
+    pool = Ranks(3, device="any")
+    yield pool
+    pool.close()
+
+
+def cases_of(rng, dtype, most, kinds=EXACT[:2]):
+    """A case of each family."""
+    found = []
+    for name, keywords in itertools.product(ALL, kinds):
+        sizes = tuple(map(int, rng.integers((1, 1, 1), most)))
+        found.append((name, sizes, int(rng.integers(1 << 30)), dtype, keywords, [S(1)], [S(0)]))
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_interpreted_ranks_have_the_bits_of_a_cpu(dtype, interpreted, rng):
+    several = cases_of(rng, dtype, (12, 40, 12), EXACT[:4])
+    chosen = [several[x] for x in rng.permutation(len(several))[:12]]
+    failed = [each for found in interpreted.run(cases.bits, (3,), chosen) for each in found]
+    assert not failed, failed
+
+
+def test_interpreted_ranks_make_batches_and_sums(interpreted):
+    shapes = [
+        ((2, 5, 7), (2, 7, 3), [S(2)], [S(1)]),
+        ((40,), (40, 5), [S(0)], [S(0)]),
+        ((3, 1), (1, 4), [S(1)], [S(0)]),
+    ]
+    interpreted.run(cases.batches, (3,), shapes)
+    interpreted.run(cases.small_blocks_of_gpus, (3,))
+    sums = [
+        ("wide_rows", "complex64", keywords, (2.0, -0.5), ("N", "T"), [S(1)], [S(1)], [R]) for keywords in EXACT[:2]
+    ]
+    interpreted.run(cases.sums, (3,), sums)
+
+
+@pytest.mark.parametrize("kind", ["any", "hopper"])
+def test_interpreted_grids_of_ranks_have_the_bits_of_a_cpu(kind, rng):
+    """Blocks of either operand, and sums over two dimensions of a mesh; on a Hopper GPU with its own product."""
+    placements = [([S(0), S(1)], [R, S(0)]), ([S(1), R], [S(0), S(1)]), ([S(1), S(1)], [S(0), S(0)])]
+    pool = Ranks(4, device=kind)
+    try:
+        chosen = [
+            (name, (9, 30, 7), 5, dtype, EXACT[turn % 2], left, right)
+            for turn, ((left, right), dtype) in enumerate(zip(placements, DTYPES, strict=False))
+            for name in (("normal", "wide_rows") if kind == "any" else ("normal",))
+        ]
+        failed = [each for found in pool.run(cases.bits, (2, 2), chosen) for each in found]
+        assert not failed, failed
+        if kind == "any":
+            pool.run(cases.small_blocks_of_gpus, (2, 2))
+    finally:
+        pool.close()
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    import torch
+
+    count = min(4, torch.cuda.device_count())
+    if count < 2:
+        pytest.skip("needs two CUDA devices")
+    pool = Ranks(count, device="cuda")
+    yield pool
+    pool.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_of_an_inner_dimension_over_gpus_are_those_of_a_cpu(dtype, gpus, rng):
+    chosen = cases_of(rng, dtype, (100, 300, 150))
+    failed = [each for found in gpus.run(cases.bits, (gpus.world,), chosen) for each in found]
+    assert not failed, failed
+
+
+@pytest.mark.gpu
+def test_bits_of_sums_and_batches_over_gpus(gpus):
+    sums = [
+        ("wide_rows", dtype, keywords, factors, ("N", "T"), [S(1)], [S(1)], [R])
+        for dtype in DTYPES for keywords in EXACT[:2] for factors in ((2.0, -0.5), (1.0, 0.0))
+    ]  # fmt: skip
+    gpus.run(cases.sums, (gpus.world,), sums)
+    gpus.run(
+        cases.batches, (gpus.world,), [((3, 20, 70), (70, 9), [S(2)], [S(0)]), ((2, 5, 70), (2, 70, 9), [S(2)], [S(1)])]
+    )
+
+
+@pytest.mark.gpu
+def test_products_over_gpus_run_on_either_side(gpus):
+    """Vectors, and shares that are empty."""
+    shapes = [((40,), (40, 5)), ((1, 40), (40,)), ((1, 40), (40, 1)), ((3, 1), (1, 4))]
+    placements = [([S(0)], [S(0)]), ([S(1)], [S(0)]), ([S(1)], [S(0)]), ([S(1)], [S(0)])]
+    gpus.run(cases.batches, (gpus.world,), [(*x, *y) for x, y in zip(shapes, placements, strict=True)])
