@@ -272,26 +272,6 @@ def refused(rank: int, what: str) -> None:
         prismm.matmul(a, spread(torch.ones(9, 2), line, [R]))
     elif what == "scheme":
         prismm.matmul(a, b, scheme=prismm.Words.tf64(3), accuracy=1e-12)
-    elif what == "device":
-
-        class Pretended:
-            device_type = "cuda"
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(line, name)
-
-        from prismm.distributed import product
-
-        left, right = a, b
-        left._spec = type(a._spec)(Pretended(), a._spec.placements, tensor_meta=a._spec.tensor_meta)
-        product._setting(left, right, (np.dtype("f8"),) * 2, np.dtype("f8"), _request(reproducible=True), False, (0,))
-
-
-def _request(**keywords: Any) -> Any:
-    from prismm.core.request import check_request
-
-    asked = {"accuracy": None, "scheme": None, "reproducible": False, **keywords}
-    return check_request(*asked.values(), None, None, None, None, None)[0]
 
 
 def differing(rank: int, shape: tuple[int, ...], odd: int, what: str) -> str:

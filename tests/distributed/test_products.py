@@ -153,7 +153,6 @@ def test_blocks_travel_while_others_are_multiplied(ranks):
         ("plain", "OperandError", "DTensor"), ("plain gemm", "OperandError", "distribute_tensor"),
         ("out", "OperandError", "leave it out"), ("integers", "ArgumentError", "shard rows or columns instead"),
         ("shape", "ShapeError", "inner dimensions"), ("scheme", "ArgumentError", "no exact partial products"),
-        ("device", "EngineError", "made on CPUs"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_on_every_rank(what, kind, text, ranks):

@@ -51,16 +51,20 @@ _INFINITE = 0x7FF0000000000000
 _LONGEST = 1 << 23
 
 
-def on_gpu(a: Tensor, b: Tensor, setting: Setting, workers: int) -> tuple[OnGpu, tuple[Tensor, Tensor]] | None:
-    """The backend, and the operands as kernels read them; None where the GPU's kernels do not serve."""
+def serves(place: torch.device, setting: Setting) -> bool:
+    """Whether there are kernels for a product on this GPU."""
     try:
-        device = device_of(a.device.index)
+        device_of(place.index)
     except EngineError:
-        return None
+        return False
     # As on one GPU: counts of large elements are exact in float32 below 2^24 terms.
-    if setting.k >= _LONGEST:
-        return None
-    return OnGpu(setting, device, a.device, workers), (_readable(a, setting), _readable(b, setting))
+    return setting.k < _LONGEST
+
+
+def on_gpu(a: Tensor, b: Tensor, setting: Setting, workers: int) -> tuple[OnGpu, tuple[Tensor, Tensor]]:
+    """The backend, and the operands as kernels read them."""
+    backend = OnGpu(setting, device_of(a.device.index), a.device, workers)
+    return backend, (_readable(a, setting), _readable(b, setting))
 
 
 def _readable(x: Tensor, setting: Setting) -> Tensor:

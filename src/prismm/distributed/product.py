@@ -105,7 +105,8 @@ def multiply(
         factors = None if factors == (1, 0) else factors
     setting = _setting(a, b, types, dtype, request, factors is not None) if layout.inner else None
     exchange = Exchange(a.device_mesh, layout.inner)
-    kind = _kind(a, b, c, factors, keywords, narrow, setting)
+    by_gpu = setting is not None and _by_gpu(a, setting)
+    kind = _kind(a, b, c, factors, keywords, narrow, setting) + ("; by GPUs" if by_gpu else "")
     with exchange.entered(kind):
         exchange.agree(kind)
         x, y = brought(a, layout.left), brought(b, layout.right)
@@ -113,7 +114,7 @@ def multiply(
         if setting is None or all(a.device_mesh.size(index) == 1 for index in layout.inner):
             local = _local(x, y, c, factors, layout, keywords, exchange)
         else:
-            local = _exact(x, y, c, factors, layout, result, setting, exchange, request)
+            local = _exact(x, y, c, factors, layout, result, setting, exchange, request, by_gpu)
     if narrow is not None:
         local = local.to(narrow)
     stride = torch.empty(layout.shape, device="meta").stride()
@@ -215,12 +216,19 @@ def _addend(c: DTensor, layout: Layout, placements: tuple[Any, ...]) -> Tensor:
 
 def _exact(
     a: DTensor, b: DTensor, c: DTensor | None, factors: Factors | None, layout: Layout, result: tuple[Any, ...],
-    setting: Setting, exchange: Exchange, request: Request,
+    setting: Setting, exchange: Exchange, request: Request, by_gpu: bool,
 ) -> Tensor:  # fmt: skip
-    """This rank's share of the exact sums over all ranks, rounded once; result: placements where they land."""
+    """This rank's share of the exact sums over all ranks, rounded once.
+
+    Args:
+        a, b, c, factors, layout, exchange, request: of the product.
+        result: placements where the sums land.
+        setting: of the sums.
+        by_gpu: whether GPUs make the steps.
+    """
     rows, columns = a.ndim > 1, b.ndim > 1
     parts = local_part(a).detach(), local_part(b).detach()
-    backend, given = _backend(parts, setting, exchange, request)
+    backend, given = _backend(parts, setting, request, by_gpu)
     x, y = given[0] if rows else given[0][None, :], given[1] if columns else given[1][:, None]
     of_rows = len(layout.shape) - 1 - columns
     axes = {
@@ -242,15 +250,22 @@ def _exact(
     return found.contiguous().to(parts[0].device)
 
 
-def _backend(
-    parts: tuple[Tensor, Tensor], setting: Setting, exchange: Exchange, request: Request
-) -> tuple[Backend, tuple[Any, Any]]:
-    """What makes the steps of exact sums, and the operands as it reads them: a GPU if that serves, else the CPU."""
-    if exchange.device.type == "cuda":
-        from prismm.distributed.on_gpu import on_gpu
+def _by_gpu(a: DTensor, setting: Setting) -> bool:
+    """Whether this rank's GPU makes the steps of exact sums; all ranks have to agree."""
+    if a.device_mesh.device_type != "cuda":
+        return False
+    from prismm.distributed import on_gpu
 
-        found = on_gpu(*parts, setting, request.threads)
-        if found is not None:
-            return found
+    return on_gpu.serves(a._local_tensor.device, setting)
+
+
+def _backend(
+    parts: tuple[Tensor, Tensor], setting: Setting, request: Request, by_gpu: bool
+) -> tuple[Backend, tuple[Any, Any]]:
+    """What makes the steps of exact sums, and the operands as it reads them."""
+    if by_gpu:
+        from prismm.distributed import on_gpu
+
+        return on_gpu.on_gpu(*parts, setting, request.threads)
     x, y = (arrays.normalise(each.cpu(), "an operand").data for each in parts)
     return OnCpu(setting, request.threads), (x, y)
