@@ -10,6 +10,7 @@ ranks that have not entered the product are named, or else those that do not ans
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -154,16 +155,22 @@ class Exchange:
             x = np.concatenate([p[:, :w].cpu().numpy() for p, w in zip(pieces, widths, strict=True)], axis=1)
         return x, start
 
-    def agree(self, kind: str) -> None:
-        """Compare what is about to be multiplied, and with what, on all ranks of the mesh: before every product whose
-        sums are shared, before the first one of a kind elsewhere.
+    def agreed(self, kind: str) -> bool:
+        """Whether all ranks have compared a product of this kind."""
+        return (_name(self.mesh), kind) in _AGREED
+
+    def agree(self, kind: str, *, always: bool) -> None:
+        """Compare what is about to be multiplied, and with what, on all ranks of the mesh.
+
+        Args:
+            kind: of the product, in words.
+            always: before every product, as where exact sums are shared; otherwise before the first one of its kind.
 
         Raises:
             EngineError: on every rank, with the ranks that differ and what they have.
         """
         # A variable that changes later on one rank changes no bit; were it part of the key, only that rank would ask.
-        key = _name(self.mesh), kind
-        if key in _AGREED and not self.inner:
+        if not always and self.agreed(kind):
             return
         text = f"prismm {_version()}; {kind}" + "".join(f"; {x}={os.environ.get(x, '')}" for x in _ENVIRONMENT)
         try:
@@ -182,7 +189,7 @@ class Exchange:
         environment.check_arithmetic()
         if len(_AGREED) >= _MOST:
             _AGREED.clear()  # on all ranks, which agree on the same products
-        _AGREED.add(key)
+        _AGREED.add((_name(self.mesh), kind))
 
     def _differences(self, text: str) -> str:
         known = {dist.get_rank(): text}
@@ -272,9 +279,16 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
+@functools.lru_cache(maxsize=64)
+def ranks_of(mesh: DeviceMesh) -> str:
+    """The ranks of a mesh, in its order."""
+    return repr(mesh.mesh.tolist())
+
+
+@functools.lru_cache(maxsize=64)
 def _name(mesh: DeviceMesh) -> str:
     """Of the ranks of a mesh, in its order."""
-    return hashlib.sha256(repr(mesh.mesh.tolist()).encode()).hexdigest()[:16]
+    return hashlib.sha256(ranks_of(mesh).encode()).hexdigest()[:16]
 
 
 def _version() -> str:

@@ -165,6 +165,11 @@ def sharded(x: Any) -> bool:
     return isinstance(x, DTensor)
 
 
+def here(x: DTensor, placements: Placements) -> bool:
+    """Whether x has these placements, and its part has come."""
+    return tuple(x.placements) == placements and not isinstance(x._local_tensor, AsyncCollectiveTensor)
+
+
 def brought(x: DTensor, placements: Placements) -> DTensor:
     """x with these placements, by torch's own collectives where it has others."""
     return x if tuple(x.placements) == placements else x.redistribute(x.device_mesh, placements)

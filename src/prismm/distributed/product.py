@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import Any, cast
@@ -16,10 +17,10 @@ from prismm.core.request import Request, check_request, check_scalars, finite_sc
 from prismm.core.threads import worker_count
 from prismm.cpu.implementation import implementation_of
 from prismm.cpu.partial.setting import Setting, setting_of
-from prismm.distributed.exchange import Exchange
+from prismm.distributed.exchange import Exchange, ranks_of
 from prismm.distributed.inner import Backend, Product
 from prismm.distributed.on_cpu import OnCpu
-from prismm.distributed.placements import Layout, brought, landing, layout_of, local_part
+from prismm.distributed.placements import Layout, brought, here, landing, layout_of, local_part
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.schemes.names import scheme_of
 
@@ -107,11 +108,15 @@ def multiply(
     exchange = Exchange(a.device_mesh, layout.inner)
     by_gpu = setting is not None and _by_gpu(a, setting)
     kind = _kind(a, b, c, factors, keywords, narrow, setting) + ("; by GPUs" if by_gpu else "")
-    with exchange.entered(kind):
-        exchange.agree(kind)
+    exact = setting is not None and any(a.device_mesh.size(index) > 1 for index in layout.inner)
+    # Where nothing is sent, nobody waits for a rank that is missing.
+    alone = not exact and c is None and here(a, layout.left) and here(b, layout.right) and exchange.agreed(kind)
+    with contextlib.nullcontext() if alone else exchange.entered(kind):
+        if not alone:
+            exchange.agree(kind, always=exact)
         x, y = brought(a, layout.left), brought(b, layout.right)
         result = layout.result if setting is None else landing(layout, a.ndim > 1, b.ndim > 1)
-        if setting is None or all(a.device_mesh.size(index) == 1 for index in layout.inner):
+        if setting is None or not exact:
             local = _local(x, y, c, factors, layout, keywords, exchange)
         else:
             local = _exact(x, y, c, factors, layout, result, setting, exchange, request, by_gpu)
@@ -150,9 +155,7 @@ def _kind(
     asked = ", ".join(f"{name}={value!r}" for name, value in zip(_KEYWORDS, keywords, strict=False) if value)
     exact = f"; exact with {setting.moduli} moduli of k = {setting.k}" if setting is not None else ""
     scaled = f"; factors {factors}" if factors is not None else ""
-    return (
-        f"product of {operands} over mesh {a.device_mesh.mesh.tolist()}, {asked or 'native'}{scaled}{exact}; {narrow}"
-    )
+    return f"product of {operands} over mesh {ranks_of(a.device_mesh)}, {asked or 'native'}{scaled}{exact}; {narrow}"
 
 
 _KEYWORDS = ("accuracy", "scheme", "reproducible", "out_dtype", "engine")
