@@ -87,8 +87,8 @@ def combine(
             e2 = row_terms[1, i] * column_terms[2, j] + (row_terms[2, i] + row_terms[1, i]) * column_terms[1, j]
             units = min(e1, e2) * (1.0 + 2.0**-30)
             bound = units * (np.ldexp(1.0, -shift) if safe else 1.0)
-            # A small factor must not make a bound underflow to 0.
-            bound = max(bound * weight, 2.0**-900) if bound > 0.0 and weight > 0.0 else 0.0
+            # A small scale or factor must not make a bound underflow to 0.
+            bound = max(bound * weight, 2.0**-900) if units > 0.0 and weight > 0.0 else 0.0
             bound = 0.0 if mode == 0 else bound
             safe &= not nonzero or 2.0**-800 < size < 2.0**900
             high, low = two_sum(high, low)

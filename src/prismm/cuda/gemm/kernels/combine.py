@@ -231,6 +231,8 @@ def combine_digits(
         0.25 * k, MODE,
     )  # fmt: skip
     first = tl.where(safe, units * power_of_two(tl.where(safe, -shift, 0)), units)
+    # A small scale must not make a bound underflow to 0.
+    first = tl.where(units > 0.0, tl.maximum(first, 1.1830521861667747e-271), first)  # 2^-900
     bound = first if MODE != RAW else first * 0.0
     kappa = tl.load(constants)
     at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
