@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,7 @@ def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torchrun starts it, with one rank; without torchrun it says how."""
     assert "torchrun --nproc-per-node 2" in prismm_main("bench", "distributed").refused()
+    pytest.importorskip("torch")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -208,7 +210,8 @@ def _png_size(path: Path) -> tuple[int, int]:
 def test_demo_names_the_extra_that_is_missing(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
         with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
+            for other in ("sklearn", "matplotlib", "scipy"):  # there or not
+                patch.setitem(sys.modules, other, None if other == module else ModuleType(other))
             line = prismm_main("demo").refused()
         assert f"demo needs {package}; install it with: {install('demo')}" in line
 
