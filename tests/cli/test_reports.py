@@ -50,7 +50,6 @@ def test_explain_of_shapes_takes_no_memory(prismm_main: Run, dtype: str) -> None
 
 def test_explain_refuses(prismm_main: Run) -> None:
     np.save("long.npy", np.ones((3, 3), np.longdouble))
-    np.save("bool.npy", np.ones((3, 3), bool))
     for arguments, what in [
         (("4x5", "4x5"), "4"),
         (("4x5", "b.txt"), "'b.txt' is neither a matrix file nor a shape such as 4096x4096"),
@@ -60,9 +59,14 @@ def test_explain_refuses(prismm_main: Run) -> None:
         (("99999999999999999999x3", "3x4"), "shape '99999999999999999999x3' is too large; pass at most 268435456"),
         (("3x" + "9" * 5000, "3x4"), "9…' is too large"),
         (("long.npy", "3x4"), f"long.npy: holds elements of type {np.dtype('g')}; prismm multiplies"),
-        (("3x3", "bool.npy"), "bool.npy: holds elements of type bool; prismm multiplies"),
     ]:
         assert what in prismm_main("explain", *arguments).refused()
+
+
+def test_explain_of_bools(prismm_main: Run) -> None:
+    np.save("bool.npy", np.ones((3, 3), bool))
+    ran = prismm_main("explain", "3x3", "bool.npy")
+    assert ran.code == 0 and "(3 x 3) @ (3 x 3)" in ran.out
 
 
 # --- env ------------------------------------------------------------------------------------------
