@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class Verbs(NamedTuple):
-    """The public verbs, which stand above this module: what ``@`` and the other side of an operand call."""
+    """The public verbs, which stand above this module.
+
+    Attributes:
+        matmul: `prismm.matmul`, which ``@`` calls.
+        prepare: `prismm.prepare`, by which an operand is split for its other side.
+    """
 
     matmul: Callable[..., Any]
     prepare: Callable[..., Any]
