@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.absent import SkipsWhatImports
 from tests.all_kernels import all_kernels
 from tests.covering import mark_rest_slow
 from tests.limit import FastLimit
@@ -48,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "CPU time that a test may take which is not marked slow, in a run of the whole suite with the usual number of "
         "examples (default: 3; 0: any)"
     ))  # fmt: skip
+    parser.addoption("--core", action="store_true", help=(
+        "skip what imports packages that are not installed and that prismm itself does not require, as torch"
+    ))  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("thread_unsafe", "leaks_references", "valgrind_error"):
         config.addinivalue_line("markers", f"{name}: a mark of NumPy's own tests")
     config.stash[_ENGINES] = set()
+    if config.option.core:
+        sys.meta_path.append(SkipsWhatImports())
     if config.option.seed is None:
         handed_on = getattr(config, "workerinput", {}).get("seed")
         config.option.seed = secrets.randbelow(2**32) if handed_on is None else handed_on

@@ -130,5 +130,10 @@ def test_a_source_distribution_holds_no_tests_without_what_they_need(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as file:
         names = [name.partition("/")[2] for name in file.getnames()]
+        (information,) = (name for name in file.getnames() if name.count("/") == 1 and name.endswith("PKG-INFO"))
+        described = file.extractfile(information).read().decode()
     assert not [name for name in names if name.startswith("tests/")]
     assert "src/prismm/cuda/costs/nvidia-h200.json" in names and "src/prismm/py.typed" in names
+    # Where the description is read, there are no other files: its links lead to the web.
+    links = re.findall(r"\]\(([^)]*)", described)
+    assert links and all(link.startswith("https://") for link in links) and "accuracy=" in described

@@ -133,7 +133,7 @@ def install(extra, reused_torch):
         say(f"  torch      {reused_torch}, the one that this Python has: nothing")
     elif present is None and extra == "dev":
         announce_torch()
-    size = "300 MB" if extra == "dev" else "190 MB"
+    size = "400 MB" if extra == "dev" else "190 MB"
     say(f"  the rest   NumPy, Numba, SciPy, scikit-learn, matplotlib, ...: at most {size}")
 
     pip("-c", constraints, "-e", f"{ROOT}[{extra}]")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from prismm import dispatch
 from prismm.core import arrays
 from prismm.core import threads as pool
 from prismm.core.plan import Plan
-from prismm.core.prepared import Prepared
+from prismm.core.prepared import Prepared, Verbs
 from prismm.cpu.fast_paths import fast_batch, fast_product
 
 
@@ -189,7 +190,8 @@ def prepare(
             x, side=side, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype,
             engine=engine, threads=threads,
         )  # fmt: skip
-    return dispatch.prepare(x, side, (accuracy, scheme, reproducible, out_dtype, engine, threads))
+    made = dispatch.prepare(x, side, (accuracy, scheme, reproducible, out_dtype, engine, threads))
+    return dataclasses.replace(made, verbs=Verbs(matmul, prepare))
 
 
 def explain(

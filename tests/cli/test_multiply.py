@@ -30,6 +30,7 @@ Run = Callable[..., Any]
 
 CORRECT = ("--accuracy", "correctly-rounded")
 TILED = ("--memory", "300KiB")  # makes a few dozen tiles of the products below
+BOOLS_TILED = "--memory", "30KiB"
 
 
 def names(folder: Path) -> set[str]:
@@ -139,6 +140,31 @@ def test_archives_and_csv(prismm_main: Run, folder: Path, pair: tuple[np.ndarray
     assert names(folder) == inputs | {"a.npz", "b.csv", "c.npy"}
 
 
+def test_bools_give_the_logical_or_or_the_other_type(
+    prismm_main: Run, pair: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
+) -> None:
+    """As `prismm.matmul` takes them: bools alone, or as 0 and 1 beside numbers, in tiles as in one piece."""
+    a, b = pair
+    p, q = (rng.random(x.shape) < 0.2 for x in (a, b))
+    np.save("p.npy", p)
+    np.savez("q.npz", q)
+    for extra in ((), BOOLS_TILED, ("--accuracy", "1e-3", *BOOLS_TILED), ("--reproducible", *BOOLS_TILED)):
+        done = prismm_main("multiply", "p.npy", "q.npz", "-o", "c.npy", "--force", *extra, "--json").json()
+        found = np.load("c.npy")
+        assert found.dtype == bool and np.array_equal(found, p @ q)
+        assert (done["tiles"] > 1) == bool(extra)
+        assert (done["dtype"], done["worst_absolute_bound"]) == ("bool", 0.0) and "logical or" in done["guarantee"]
+    prismm_main("multiply", "p.npy", "q.npz", "-o", "c.mtx")
+    assert np.array_equal(scipy.io.mmread("c.mtx"), p @ q)
+    counts = ("--out-dtype", "float64", *CORRECT, *TILED)
+    prismm_main("multiply", "p.npy", "q.npz", "-o", "c.npy", "--force", *counts)
+    assert np.array_equal(np.load("c.npy"), p.astype(int) @ q.astype(int))
+    for left, right, expected in (("p.npy", "b.npy", prismm.matmul(p, b, accuracy="correctly-rounded")),
+                                  ("a.npy", "q.npz", prismm.matmul(a, q, accuracy="correctly-rounded"))):  # fmt: skip
+        prismm_main("multiply", left, right, "-o", "c.npy", "--force", *CORRECT, *TILED)
+        assert same_bits(np.load("c.npy"), expected)
+
+
 def test_result_as_mtx(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
     expected = prismm.matmul(*pair, accuracy="correctly-rounded")
     done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.mtx", *CORRECT, *TILED, "--json")
@@ -212,7 +238,6 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
     Path("junk.mtx").write_text("%%MatrixMarket matrix array real general\n30 1\n" + "1\n" * 7 + "?\n")
     Path("folder.npy").mkdir()
     np.save("long.npy", np.ones((3, 30), np.longdouble))
-    np.save("bool.npy", np.ones((30, 3), bool))
     before = {name: _content(name) for name in names(folder)}
     for arguments, what in [
         (("a.npy", "b.npy", "-o", "c.npy"), "c.npy: exists already; pass --force to replace it"),
@@ -242,7 +267,6 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
         (("a.npy", "b.npy", "-o", "d" * 300 + ".npy"), "name of 304 bytes is too long here; pass a shorter one"),
         (("a.npy", "b.npy", "-o", "d" * 235 + ".npy"), ".json.new: a name of 261 bytes is too long here; pass a sh"),
         (("long.npy", "b.npy", "-o", "d.npy"), f"long.npy: holds elements of type {np.dtype('g')}; prismm multiplies"),
-        (("a.npy", "bool.npy", "-o", "d.npy"), "bool.npy: holds elements of type bool; prismm multiplies"),
     ]:
         assert what in prismm_main("multiply", *arguments).refused()
         assert {name: _content(name) for name in names(folder)} == before

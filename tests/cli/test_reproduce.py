@@ -47,6 +47,7 @@ def test_a_run_leaves_a_table_a_csv_and_a_plot(prismm_main: Callable[..., object
 
 
 def test_a_page_and_a_folder_of_its_own(prismm_main: Callable[..., object], folder: Path) -> None:
+    pytest.importorskip("matplotlib")
     ran = prismm_main("reproduce", "tensor-core-numerics", "--quick", "--out", "new/folder", "--html", "page.html")
     assert ran.code == 0 and (folder / "new" / "folder" / "tensor-core-numerics-quick.csv").is_file()
     page = parsed(folder / "page.html")

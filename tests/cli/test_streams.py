@@ -72,6 +72,7 @@ def test_json_in_any_encoding_is_the_same(written: Callable[..., str], encoding:
 
 @pytest.mark.parametrize("encoding", ["utf-8", *NARROW])
 def test_json_of_a_name_that_no_encoding_has(written: Callable[..., str], encoding: str) -> None:
+    pytest.importorskip("torch")
     Path(os.fsdecode(b"s\xff.py")).write_text("import torch\n")
     found = json.loads(written(encoding, "run", "--off", "--json", os.fsdecode(b"s\xff.py")))
     assert os.fsencode(found["script"]) == b"s\xff.py"
@@ -82,6 +83,7 @@ def test_a_page_of_a_name_that_no_encoding_has() -> None:
 
 
 def test_a_script_has_the_stream_that_it_would_have_without_us(prismm_main: Run, monkeypatch: Any) -> None:
+    pytest.importorskip("torch")
     Path("s.py").write_text("import sys\nprint(sys.stdout.errors, type(sys.stdout).__name__)\nprint('\\u03b7')\n")
     stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     with monkeypatch.context() as patch:

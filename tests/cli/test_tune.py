@@ -38,6 +38,7 @@ def idle(x):
 
 @pytest.fixture
 def script(folder: Path) -> Path:
+    pytest.importorskip("torch")
     path = folder / "program.py"
     path.write_text(SCRIPT)
     return path
@@ -85,5 +86,6 @@ def test_a_script_that_is_not_there(prismm_main: Run) -> None:
 
 
 def test_applications_need_a_clone(prismm_main: Run, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    pytest.importorskip("torch")
     monkeypatch.setattr(prismm, "__file__", str(folder / "a" / "b" / "c" / "__init__.py"))
     assert "in a clone" in prismm_main("bench", "apps").refused()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -33,6 +36,16 @@ def test_tensors_on_both_sides(rng):
     expected = prismm.matmul(a, b, **CORRECT)
     for c in (prismm.prepare(a, side="left", **CORRECT) @ b, a @ prismm.prepare(b, **CORRECT)):
         assert isinstance(c, torch.Tensor) and torch.equal(c, expected)
+
+
+def test_operators_travel_with_it():
+    """To another process too, which has loaded nothing of prismm's verbs."""
+    x, right = np.array([[1.0, 2.0]]), prismm.prepare(np.array([[3.0], [4.0]]), reproducible=True)
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer) @ __import__('numpy').array([[1.0], [2.0]]))"
+    left = prismm.prepare(x, side="left", reproducible=True)
+    done = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(left), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[[5.]]"
+    assert_same_bits(pickle.loads(pickle.dumps(right)).rmatvec(x[0]), np.array([11.0]))
 
 
 def test_what_it_is():

@@ -1,7 +1,8 @@
 """Products of NumPy arrays by every scheme, as hashes: what must not depend on whether torch is installed.
 
 `python -m tests.laws.array_products [--without-torch]` prints them as JSON, with what was loaded; `--without-torch`
-refuses every import of torch and triton, as an environment without them does.
+refuses every import of torch and triton, as an environment without them does. `--hostile` prints those alone that
+depend on no package's version either: reproducible and correctly rounded products of hostile operands.
 """
 
 from __future__ import annotations
@@ -77,10 +78,34 @@ def products() -> dict[str, str]:
     return found
 
 
+def hostile_products() -> dict[str, str]:
+    """SHA-256 of operands, and of their reproducible and correctly rounded products, by name."""
+    import numpy as np
+
+    import prismm
+    from prismm.files import sha256_of_bits
+    from prismm.testing import HOSTILE
+
+    found: dict[str, str] = {}
+    for name, generate in HOSTILE.items():
+        for dtype in ("float64", "float32", "complex128"):
+            a, b = generate(12, 30, 10, 7, np.dtype(dtype))
+            results = {
+                "a": a, "b": b,
+                "reproducible": prismm.matmul(a, b, reproducible=True),
+                "correctly rounded": prismm.matmul(a, b, accuracy="correctly-rounded"),
+            }  # fmt: skip
+            found |= {f"{name} {dtype} {what}": sha256_of_bits(x) for what, x in results.items()}
+    return found
+
+
 def main() -> None:
     """Print the hashes, the engines that are there, and whether torch is loaded after all of it."""
     if "--without-torch" in sys.argv:
         sys.meta_path.insert(0, Refuses())
+    if "--hostile" in sys.argv:
+        print(json.dumps(hostile_products()))
+        return
     found = products()
     loaded = "torch" in sys.modules
     from prismm import engines

@@ -302,9 +302,13 @@ def test_any_shape_stride_and_exponent_is_rounded_correctly(engine, pair):
 def test_a_batch_that_repeats_one_matrix_by_a_zero_stride(rng):
     a = np.broadcast_to(rng.standard_normal((3, 4)), (5, 3, 4))
     b = np.broadcast_to(rng.standard_normal((4, 1)), (4, 6))
-    for keywords in CALLS[1:]:
+    exact = exact_product(a[0], b)
+    for keywords in CALLS:
         c = prismm.matmul(a, b, **keywords)
-        assert_same_bits(c, np.broadcast_to(prismm.matmul(a[0].copy(), b.copy(), **keywords), (5, 3, 6)))
+        if keywords in ({}, {"accuracy": 1e-9}):  # served by BLAS, whose bits follow the strides
+            assert all((exact.error(x) <= 1e-9 * (np.abs(a[0]) @ np.abs(b))).all() for x in c)
+        else:
+            assert_same_bits(c, np.broadcast_to(prismm.matmul(a[0].copy(), b.copy(), **keywords), (5, 3, 6)))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,13 @@ def test_tensordot_refuses():
             prismm.tensordot(x, y, axes=axes)
 
 
+def test_scalars_of_numpy_are_arrays_without_axes():
+    third, b = np.float64(1 / 3), np.array([3.0, 2.0**-60])
+    expected = np.array([1.0, 2.0**-60 / 3])
+    for found in (prismm.tensordot(third, b, axes=0, **CORRECT), prismm.einsum(",i->i", third, b, **CORRECT)):
+        assert_same_bits(found, expected)
+
+
 def test_tensors_and_frames(rng):
     a, b = rng.standard_normal((2, 3, 4)), rng.standard_normal((4, 3, 2))
     torch = pytest.importorskip("torch")

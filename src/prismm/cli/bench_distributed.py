@@ -16,6 +16,8 @@ import numpy as np
 
 from prismm.cli.console import columns, print_json, say
 from prismm.cli.documents import check_new
+from prismm.core.extras import install
+from prismm.core.lazy import needs_torch
 from prismm.errors import ArgumentError
 
 _TIMEOUT = datetime.timedelta(minutes=10)
@@ -39,8 +41,9 @@ def run(
     for path in (csv, plot):
         if path is not None and first:
             check_new(path, force=True)
-    import torch
-    import torch.distributed as dist
+    with needs_torch("prismm bench distributed"):
+        import torch
+        import torch.distributed as dist
 
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -218,7 +221,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ArgumentError("--plot needs matplotlib; install it with: pip install 'prismm[plot]'") from None
+        raise ArgumentError(f"--plot needs matplotlib; install it with: {install('plot')}") from None
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     strong = [row for row in rows if row["scaling"] == "strong" and row["base"] == max(x["base"] for x in rows)]

@@ -169,6 +169,8 @@ def guarantee(accuracy: str | float | None, explicit_scheme: bool, k: int, dtype
     """
     import numpy as np
 
+    if dtype.kind == "b":
+        return "every entry is the logical or, exactly"
     real = np.finfo(dtype)
     unit, tiny = float(real.eps) / 2, float(real.smallest_subnormal)
     parts = ", real and imaginary part each" if dtype.kind == "c" else ""

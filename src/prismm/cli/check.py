@@ -74,7 +74,9 @@ def _check_targets(html: Path | None, plot: Path | None, force: bool, check_new:
         try:
             import matplotlib  # noqa: F401
         except ImportError as error:
-            say("error: --plot needs matplotlib; install it with: pip install 'prismm[plot]'")
+            from prismm.core.extras import install
+
+            say(f"error: --plot needs matplotlib; install it with: {install('plot')}")
             raise typer.Exit(2) from error
 
 

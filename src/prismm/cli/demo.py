@@ -15,7 +15,7 @@ import typer
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
 from prismm.cli.documents import check_new
-from prismm.core.extras import install
+from prismm.core.extras import install, is_installed
 from prismm.errors import FileError
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ def demo(
     start = time.perf_counter()
     results: dict[str, list[Row]] = {}
     errors: dict[str, dict[str, Any]] = {}
-    cases = _cases(size)
     with progress() as bar:
-        task = bar.add_task("multiplying", total=len(cases) * (len(_METHODS) + 2))
+        task = bar.add_task("multiplying", total=None)
+        cases = _cases(size)  # which loads scikit-learn
+        bar.update(task, total=len(cases) * (len(_METHODS) + 2))
         for case in cases:
             results[case.name], errors[case.name] = _compare(case, lambda: bar.advance(task))
     _plot(errors, output)
@@ -112,11 +113,9 @@ def _check(output: Path) -> None:
         raise FileError(f"{output}: the plot is a PNG file; pass a name that ends in .png")
     check_new(output, force=True)
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
-        try:
-            __import__(module)
-        except ImportError as error:
+        if not is_installed(module):
             say(f"error: demo needs {package}; install it with: {install('demo')}")
-            raise typer.Exit(2) from error
+            raise typer.Exit(2)
 
 
 def _cases(size: int) -> list[Case]:

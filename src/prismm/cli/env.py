@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -34,48 +35,65 @@ _VARIABLES = (
 
 def env(json: options.Json = False) -> None:
     """Print versions, the processor, the engines and whether each proved itself, and settings."""
-    content = environment()
     if json:
-        print_json(content)
+        print_json(environment())
         return
-    for title, rows in content.items():
+    for title, rows in _topics():
         print(f"{title}")
         body = rows or {"none": ""}
-        print("\n".join(f"  {line}" for line in table([(k, _text(v)) for k, v in body.items()]).splitlines()))
+        lines = table([(k, _text(v)) for k, v in body.items()]).splitlines()
+        print("\n".join(f"  {line}" for line in lines), flush=True)
 
 
 def environment() -> dict[str, dict[str, Any]]:
     """All of it by topic, JSON-able."""
-    import prismm
-    from prismm.core.jit import cache_folder
-    from prismm.core.threads import worker_count
-    from prismm.cpu.engines import simulated
+    return dict(_topics())
 
-    return {
-        "versions": {"prismm": prismm.__version__, "python": platform.python_version()}
+
+def _topics() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each topic with what was found, the quick ones first: what follows may load torch, and proves engines."""
+    import prismm
+
+    yield (
+        "versions",
+        {"prismm": prismm.__version__, "python": platform.python_version()}
         | {name: _version(name) for name in _PACKAGES},
-        "processor": {
+    )
+    yield (
+        "processor",
+        {
             "model": processor(),
             "cores": os.cpu_count(),
             "features": " ".join(_features()) or "unknown",
             "libraries": _blas(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
-        "engines": {
-            name: reason if usable else f"not usable: {reason}"
-            for name, (usable, reason) in prismm.engines.available().items()
-        }
-        | {"cpu:blas": "products of the libraries above, with bounds for any order of summation"}
-        | {"cuda": _gpu(), "simulated": ", ".join(simulated.names())},
-        "settings": {
+    )
+    from prismm.core.jit import cache_folder
+    from prismm.core.threads import worker_count
+    from prismm.cpu.engines import simulated
+
+    found = prismm.engines.available().items()
+    yield (
+        "engines",
+        {name: reason if usable else f"not usable: {reason}" for name, (usable, reason) in found}
+        | {
+            "cpu:blas": "products of the libraries above, with bounds for any order of summation",
+            "cuda": _gpu(),
+            "simulated": ", ".join(simulated.names()),
+        },
+    )
+    yield (
+        "settings",
+        {
             "threads": worker_count(),
             "memory available": bytes_text(available()),
             "compiled kernels": str(cache_folder() or "not kept: no folder can be written"),
             "arithmetic": _arithmetic(),
             "float32 of torch": _float32(),
         },
-        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
-    }
+    )
+    yield "variables", {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
 def machine(threads: int | None = None) -> dict[str, Any]:

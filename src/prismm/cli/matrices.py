@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def check_elements(path: Path, dtype: np.dtype[Any]) -> None:
-    """DTypeError for elements that a file may hold and the commands do not multiply: bool, longdouble."""
+    """DTypeError for elements that a file may hold and the commands do not multiply: longdouble."""
     from prismm.core.arrays import NAMES
 
-    if dtype.name not in NAMES:
+    if dtype.name not in NAMES and dtype.kind != "b":
         raise DTypeError(
             f"{path}: holds elements of type {dtype}; prismm multiplies float16, float32, float64, complex64, "
-            "complex128 and integers: save it again as one of them, e.g. np.save(path, x.astype(float))"
+            "complex128, integers and bool: save it again as one of them, e.g. np.save(path, x.astype(float))"
         )

@@ -281,8 +281,9 @@ def _multiply(
         journal.save()
 
     panel: Any
-    # 64-bit integers need not be floats, and only those are prepared.
-    preparable = not any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 for x in (left, right))
+    logical = target.dtype.kind == "b"  # of bools alone, for which no type of counts was asked
+    # 64-bit integers need not be floats, and only those are prepared; a logical or takes targets that counts do not.
+    preparable = not logical and not any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 for x in (left, right))
     last = time.monotonic()
     with progress(request.quiet) as bar:
         task = bar.add_task("multiplying", total=len(grid), completed=len(journal.tiles))
@@ -293,7 +294,7 @@ def _multiply(
                     continue
                 panel = None  # two at once would not fit
                 panel = _native(right[:, grid.column_slice(j)])
-                how = request.options | {"out_dtype": target.dtype}
+                how = request.options | {"out_dtype": None if logical else target.dtype}
                 if len(missing) > 1 and preparable:
                     panel = prismm.prepare(panel, side="right", **how)
                     how = {"threads": how["threads"], "out_dtype": target.dtype}  # the panel brings the rest
@@ -301,7 +302,10 @@ def _multiply(
                     rows = _native(left[grid.row_slice(i)])
                     tile, report = prismm.matmul(rows, panel, full_output=True, **how)
                     sha256 = target.write(grid.row_slice(i).start, grid.column_slice(j).start, tile)
-                    pending[i, j] = tile_record(report) | {"sha256": sha256}
+                    record = tile_record(report)
+                    if logical:  # the report's bounds are those of counts
+                        record |= {"worst": 0.0, "unbounded": 0, "largest": float(tile.any())}
+                    pending[i, j] = record | {"sha256": sha256}
                     if time.monotonic() - last > _CHECKPOINT:
                         checkpoint()
                         last = time.monotonic()

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from prismm.core import arrays
 from prismm.core.accuracy import Target
 from prismm.errors import OperandError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from prismm.core.arrays import Array
     from prismm.cpu.flow import SplitOperand
     from prismm.cpu.residues.blocking import SplitLeft, SplitRight
+
+
+class Verbs(NamedTuple):
+    """The public verbs, which stand above this module.
+
+    Attributes:
+        matmul: `prismm.matmul`, which ``@`` calls.
+        prepare: `prismm.prepare`, by which an operand is split for its other side.
+    """
+
+    matmul: Callable[..., Any]
+    prepare: Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +55,7 @@ class Prepared:
         asked_dtype: the same where the caller named it, else None.
         array: the private copy.
         split: the split operand; None where it is split with its partner.
+        verbs: what its operators call; `prismm.prepare` gives them to the operand that it makes.
     """
 
     side: Literal["left", "right"]
@@ -53,6 +67,7 @@ class Prepared:
     asked_dtype: str | None
     array: Array = field(repr=False)
     split: SplitLeft | SplitRight | SplitOperand | None = field(repr=False)
+    verbs: Verbs | None = field(default=None, repr=False, kw_only=True)
 
     is_cuda: ClassVar[bool] = False
     """Whether it lives on a GPU."""
@@ -81,10 +96,10 @@ class Prepared:
         return len(self.shape)
 
     def __matmul__(self, x: Any) -> Any:
-        return _verbs().matmul(self, x)
+        return NotImplemented if self.verbs is None else self.verbs.matmul(self, x)
 
     def __rmatmul__(self, x: Any) -> Any:
-        return _verbs().matmul(x, self)
+        return NotImplemented if self.verbs is None else self.verbs.matmul(x, self)
 
     def matvec(self, x: Any) -> Any:
         """A @ x for an array of shape (k,) or (k, n), with the accuracy that was prepared for.
@@ -107,10 +122,11 @@ class Prepared:
     @functools.cached_property
     def _opposite(self) -> Prepared:
         """The same matrix prepared for the other side, when that is first needed: another copy, and its parts."""
+        assert self.verbs is not None
         # What prepare chose itself may be reproducible by its target alone, and would not be taken as a scheme.
         asked = None if self.reproducible and not self.scheme.reproducible else self.scheme
         matrix = self.data if self.is_cuda else arrays.as_caller(self.data, self.array.family, self.array.source)
-        found: Prepared = _verbs().prepare(
+        found: Prepared = self.verbs.prepare(
             matrix, side="left" if self.side == "right" else "right", accuracy=self.target, scheme=asked,
             reproducible=self.reproducible, out_dtype=self.asked_dtype, engine=self.engine,
         )  # fmt: skip
@@ -141,11 +157,6 @@ class Prepared:
             f"the {self.side} operand was prepared with {name}={mine!r}, the {partner.side} one with {name}={other!r}; "
             f"prepare both with the same {name}"
         )
-
-
-def _verbs() -> Any:
-    """The module of the public verbs, which stands above this one; whoever holds a prepared operand has loaded it."""
-    return import_module("prismm._api")
 
 
 def _adjoint(x: Any) -> Any:

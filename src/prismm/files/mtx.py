@@ -108,16 +108,18 @@ def _has_diagonal(path: Path) -> bool:
 
 
 def write(stream: IO[bytes], array: np.ndarray[Any, Any]) -> None:
-    """Write a real or complex matrix as a dense general array, every value exactly."""
+    """Write a matrix as a dense general array, every value exactly; bools as the integers 0 and 1."""
     complex_ = array.dtype.kind == "c"
     rows, columns = array.shape
-    field = "complex" if complex_ else "real"
+    field = {"c": "complex", "b": "integer"}.get(array.dtype.kind, "real")
     stream.write(f"%%MatrixMarket matrix array {field} general\n{rows} {columns}\n".encode())
     step = max(1, _CHUNK // max(1, rows))
     for first in range(0, columns, step):
         values = np.asarray(array[:, first : first + step]).T.reshape(-1)
         if complex_:
             text = (f"{z.real!r} {z.imag!r}\n" for z in values.tolist())
+        elif field == "integer":
+            text = (f"{x:d}\n" for x in values.tolist())
         else:
             text = (f"{x!r}\n" for x in values.tolist())
         stream.write("".join(text).encode())

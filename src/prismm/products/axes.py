@@ -14,7 +14,8 @@ __all__ = ["as_operand", "broadcast", "conjugate", "diagonal", "matrix", "ones",
 
 
 def as_operand(x: Any, name: str) -> Any:
-    """The operand as an array whose axes can be moved: a tensor, an array of a namespace, else a NumPy array.
+    """The operand as an array whose axes can be moved: a tensor, an array of a namespace, else a NumPy array, which
+    NumPy's scalars are as well.
 
     Raises:
         The errors of `core.arrays.normalise`.
@@ -22,6 +23,8 @@ def as_operand(x: Any, name: str) -> Any:
     if arrays.is_tensor(x):
         arrays.check_dense(x, name)
         return x
+    if isinstance(x, np.generic):
+        x = np.asarray(x)
     if isinstance(x, (np.ndarray, type)) or arrays.namespace_of(x) is None:
         return arrays.normalise(x, name).data
     return x
