@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import doctest
 import itertools
 import math
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,21 @@ PLAIN = {"scheme": "native", "gpu": "NVIDIA H200"}
 
 def test_docstrings() -> None:
     assert doctest.testmod(scaling).failed == 0
+
+
+def test_predictions_are_those_of_the_committed_times() -> None:
+    """On one, two and four H100s within 15 %, but where many small messages are waited for."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "distributed_layouts.csv"
+    off = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            n, count, how = int(row["n"]), int(row["gpus"]), row["layout"].replace("rows", "row").replace("one", "row")
+            kind = {"scheme": "native"} if row["way"] == "torch" else {"reproducible": True}
+            points = model(n, n, n, devices=(count,), layouts=(how,), gpu=row["gpu"], operands="placed", **kind).points
+            ratio = 1e3 * points[0].seconds / float(row["milliseconds"])
+            if not 1 / 1.15 < ratio < 1.15:
+                off[n, count, how, row["way"]] = ratio
+    assert list(off) == [(8192, 4, "inner", "prismm")] and off[8192, 4, "inner", "prismm"] > 0.75
 
 
 def received(grid: tuple[int, int, int], host: tuple[int, int, int], axis: int) -> tuple[Counter, Counter]:

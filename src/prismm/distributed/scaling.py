@@ -222,8 +222,9 @@ def model(
     Assumptions, each of which real machines break to some degree:
 
     - Every device runs the scheme that one device takes for the whole product, on blocks of equal size, rounded up.
-    - A block takes what the GPU's table of rates predicts for a product of its shape, on an idle GPU at its usual
-      power. Nothing waits for the host.
+    - A block takes what the GPU's table of rates predicts for a product of its shape. Tables are of short products;
+      under longer ones GPUs lower their clocks: beyond the first 10 ms a product takes 1.15 times as long. On several
+      devices the host adds 0.4 ms.
     - A collective takes ``links.startup`` for each kind of link, and then moves bytes at full rate. Within a host every
       device reaches every other one at that rate. Hosts exchange first and devices of a host afterwards, one after the
       other, so that every byte crosses the network once for each host.
@@ -233,7 +234,8 @@ def model(
     - Exact partial products (reproducible schemes, "correctly-rounded" and tolerances) are digits of a byte for each
       modulus (`prismm.cpu.partial`). Each device sends every other one its share of the entries, without a sum on the
       way, over the network too. Scales cost an all-reduce of 88 bytes a row and column. The device's join stands for
-      making the digits; after the exchange each device reads its share of all pieces once to add them.
+      making the digits. They are packed before they travel, and added and put in place afterwards; rows of A are
+      transposed. The product leaves 16 multiprocessors to copies. Small messages are waited for, 1.5 ms in all.
     - Other partial products are rounded results that are added as they are.
     - Exact partial products take memory for 192 MiB on their way, others for all entries; both for the share received.
     - Few entries need repair.
@@ -254,7 +256,7 @@ def model(
     problem, scheme, exact = _problem(m, n, k, dtype, accuracy, scheme, reproducible, gpu)
     rates = _rates(gpu)
     setting = _Setting(problem, scheme, rates, links, exact, operands == "spread", result == "replicated", overlap,
-                       float(memory), gpu_seconds(scheme, problem, rates))  # fmt: skip
+                       float(memory), _lasting(gpu_seconds(scheme, problem, rates)))  # fmt: skip
     points = [
         min((setting.point(layout, grid, host) for grid in grids for host in _host_grids(grid, links)), key=_preferred)
         for count in devices
@@ -357,6 +359,18 @@ _BLOCKS_BYTES = 3 * 3 * (128 << 20)
 """Three blocks of `prismm.distributed.on_gpu`: digits as they were made, as they are sent, and as they come."""
 
 
+_RESERVED = 16
+"""Multiprocessors that an exact product of inner parts leaves to copies: `prismm.distributed.on_gpu.RESERVED`."""
+
+_HOST, _WAITS = 4e-4, 1.5e-3
+"""Seconds of the host for a product of DTensors, and of small messages that exact sums wait for."""
+
+
+def _lasting(seconds: float) -> float:
+    """Of a product that would take so long at the clocks of a short one."""
+    return seconds + 0.15 * max(0.0, seconds - 0.01)
+
+
 @dataclass(frozen=True)
 class _Setting:
     """What all points share; see `model`."""
@@ -387,6 +401,9 @@ class _Setting:
         devices = math.prod(grid)
         block = replace(self.problem, m=m, n=n, k=k)
         compute = gpu_seconds(self.scheme, block, self.rates)
+        if self.exact and grid[2] > 1:
+            compute *= self.rates.processors / (self.rates.processors - _RESERVED)
+        compute = _lasting(compute) + (_HOST if devices > 1 else 0.0)
         traffic = Traffic(self.links)
         message = self.message_bytes
         if self.gathers:
@@ -397,7 +414,9 @@ class _Setting:
             if self.exact:
                 traffic.move(_SCALE_BYTES * (m + n), grid[2], host[2], all_reduce=True)
                 traffic.exchange(message * m * n, grid[2], host[2])
-                compute += 2.0 * message * m * n / self.rates.memory
+                # Packed: read and written. Each other piece: added to a sum that is read and written. Put in place.
+                moved = message * m * n * (2.0 + 3.0 * (grid[2] - 1) / grid[2] + 2.0 / grid[2])
+                compute += (moved + 2.0 * bytes_ * m * k) / self.rates.memory + _WAITS
             else:
                 traffic.move(message * m * n, grid[2], host[2], all_reduce=reduced)
         if self.replicates:

@@ -163,14 +163,14 @@ def split(x: torch.Tensor, statistics: torch.Tensor, work: Work, *, left: bool) 
     if not x.shape[0]:
         # Zeros tell the shift of vectors of which nothing is here.
         x = torch.zeros(1, x.shape[1], dtype=x.dtype, device=x.device)
-    own = statistics.contiguous()
-    own[RESIDUAL].zero_()
+    part = statistics.contiguous()
+    part[RESIDUAL].zero_()
     vectors = vectors_of(x[None], A, columns=True)
-    program, found = _splitting(vectors, _alignments(x, own), work, _view(OUT, own[None]), left)
-    memory = _run(program, x, own)
-    if own.data_ptr() != statistics.data_ptr():
+    program, found = _splitting(vectors, _alignments(x, part), work, _view(OUT, part[None]), left)
+    memory = _run(program, x, part)
+    if part.data_ptr() != statistics.data_ptr():
         for row in (RESIDUAL, SHIFT):
-            statistics[row].copy_(own[row])
+            statistics[row].copy_(part[row])
     return Split(found, memory)
 
 
