@@ -413,3 +413,14 @@ def test_reproducible_sums_of_ordinary_numbers_are_certified(rng):
     a, b, c = (rng.standard_normal((150, 150)) for _ in range(3))
     _, report = prismm.gemm(a, b, c, alpha=-1.5, beta=0.5, reproducible=True, full_output=True)
     assert report.paths == {"certified": 150 * 150}
+
+
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("c", [0.0, -0.0])
+def test_a_sum_far_below_the_range_keeps_its_sign(size, c):
+    """2^-253·0 - 2^-2080 + 0·2^-463 is -0.0, though its rows and columns scale the second term to nothing."""
+    a = np.repeat([[2.0**-253, 2.0**-1040, 0.0]], size, axis=0)
+    b = np.repeat([[0.0], [-(2.0**-1040)], [2.0**-463]], size, axis=1)
+    for sign in (1.0, -1.0):
+        found = prismm.gemm(a, sign * b, np.full((size, size), c), beta=1.0, accuracy="correctly-rounded")
+        assert (found == 0.0).all() and (np.signbit(found) == (sign > 0)).all()
