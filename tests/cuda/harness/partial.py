@@ -51,7 +51,8 @@ def every_step(pieces: list[tuple[Any, Any]], work: Work) -> tuple[Any, Any, lis
         splits.append([each for each, _ in found])
     digits = torch.stack([steps.multiply(x, y, work) for x, y in zip(*splits, strict=True)])
     m, n = digits.shape[3:]
-    total = steps.add(digits.contiguous(), work, steps.empty_digits(m, n, work))
+    # Filled: what memory held before is no part of a case.
+    total = steps.add(digits.contiguous(), work, steps.empty_digits(m, n, work).fill_(0xA5))
     dtypes = {(53, 1): torch.float64, (24, 1): torch.float32, (53, 2): torch.complex128, (24, 2): torch.complex64}
     out = torch.full((m, n), torch.nan, dtype=dtypes[work.test.precision, work.parts], device=work.place)
     flags = steps.join(total, *statistics, out, work)
