@@ -4,7 +4,7 @@ Run: python benchmarks/concepts.py; writes results/concepts.csv. The values depe
 simulated bit for bit, or reproducible.
 
 - *split*: six float32 numbers of one row, and which bits each part of four splits covers. The parts are added up
-  again in exact arithmetic, and what is left over is checked against the covered bits.
+  again in exact arithmetic, and the difference from the number is checked against the covered bits.
 - *drift*: sums of positive FP16 products, as tensor cores of an H100 add them and as IEEE FP32 adds one by one.
 - *certificate*: distance of exact entries from the midpoints of float64 numbers, with the bounds of `Residues`, and
   the share of entries that each number of moduli certifies.

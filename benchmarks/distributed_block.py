@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from _common import machine, write
+from _ranks import gpu_name, seconds, started
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import prismm
@@ -67,18 +65,6 @@ def tf32() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def seconds(step: Callable[[], Any], device: torch.device) -> float:
-    """From a common start to the last rank's end."""
-    dist.barrier()
-    start = time.perf_counter()
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    taken = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
-    dist.all_reduce(taken, dist.ReduceOp.MAX)
-    return float(taken)
-
-
 def main() -> None:
     """Measure on all ranks; rank 0 writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,12 +73,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh, device = started()
     torch.manual_seed(0)
     block = Block(options.width)
     x = torch.randn(options.batch, options.length, options.width).to(device)
@@ -112,7 +93,7 @@ def main() -> None:
         block.zero_grad(set_to_none=True)
 
     ways: dict[str, Callable[[], Any]] = {"float32": contextlib.nullcontext, "prismm": prismm.emulate}
-    if on_gpu:
+    if device.type == "cuda":
         ways["TF32"] = tf32
     rows = []
     for name, step in (("forward", forward), ("forward and backward", training)):
@@ -131,7 +112,7 @@ def main() -> None:
                 "length": options.length, "seconds": statistics.median(times[way]),
                 "ratio": statistics.median(x / y for x, y in zip(times["float32"], times[way], strict=True)),
                 "slowest": max(times[way]), "error": float((found - exact).norm() / exact.norm()),
-                "gpu": torch.cuda.get_device_name() if on_gpu else "", **machine(),
+                "gpu": gpu_name(), **machine(),
             })  # fmt: skip
     if dist.get_rank() == 0:
         write("distributed_block", rows, key=("step", "way", "ranks", "width", "batch", "length", "gpu"))

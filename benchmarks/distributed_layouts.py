@@ -12,32 +12,17 @@ common start.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from _common import machine, write
-from torch.distributed.device_mesh import init_device_mesh
+from _ranks import gpu_name, seconds, started
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import prismm
-
-
-def seconds(task: Callable[[], Any], device: torch.device, alone: bool) -> float:
-    """From a common start to the last rank's end; alone: rank 0 has a task, and others wait."""
-    dist.barrier()
-    start = time.perf_counter()
-    if not alone or dist.get_rank() == 0:
-        task()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    taken = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
-    dist.all_reduce(taken, dist.ReduceOp.MAX)
-    return float(taken)
 
 
 def tasks_of(n: int, mesh: Any, device: torch.device) -> dict[tuple[str, str], Callable[[], Any]]:
@@ -75,12 +60,7 @@ def main() -> None:
     parser.add_argument("--orders", default="8192,16384,32768", help="multiples of the ranks, separated by commas")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh, device = started()
     rows = []
     for n in map(int, options.orders.split(",")):
         tasks = tasks_of(n, mesh, device)
@@ -94,7 +74,7 @@ def main() -> None:
             rows.append({
                 "gpus": 1 if layout == "one" else mesh.size(), "layout": layout, "way": way, "n": n,
                 "milliseconds": 1e3 * statistics.median(found), "rounds": len(found),
-                "gpu": torch.cuda.get_device_name() if on_gpu else "", **machine(),
+                "gpu": gpu_name(), **machine(),
             })  # fmt: skip
     if dist.get_rank() == 0:
         write("distributed_layouts", rows, key=("gpus", "layout", "way", "n", "gpu"))

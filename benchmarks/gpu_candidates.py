@@ -60,7 +60,7 @@ REGULAR = (
 
 
 class Item(NamedTuple):
-    """A product: type, what is asked, batch (0: none), m, n, k, and where the shape is from."""
+    """A product: its type, the accuracy asked for, batch (0: none), m, n, k, and the source of the shape."""
 
     dtype: str
     asked: str
@@ -147,7 +147,9 @@ def for_auto(rng: random.Random, count: int = 200) -> list[Item]:
 
 
 def candidates(item: Item, number: int, rates: Rates) -> list[str]:
-    """Names of what may multiply it, but for what is predicted to be out of the question; of some all tiles near."""
+    """Names of the implementations to time: those that are predicted to take less than about twice cuBLAS's time. Every
+    third shape has other tiles of the conventional kernel, too.
+    """
     problem = item.problem
     native = cublas_seconds(problem, rates)
     found = ["cublas"]

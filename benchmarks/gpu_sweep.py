@@ -236,7 +236,9 @@ def measure(*fields: Any) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """By table, form and type: medians of the ratios, and what is slower than cuBLAS, by calls of 100 µs and others."""
+    """For each table, form and type: the medians of the ratios, and how many calls are slower than cuBLAS. Calls of
+    100 µs or more are counted apart.
+    """
     lines = []
     for key in dict.fromkeys((row["table"], row["form"], row["dtype"]) for row in rows):
         some = [row for row in rows if (row["table"], row["form"], row["dtype"]) == key]

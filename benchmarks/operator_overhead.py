@@ -1,4 +1,4 @@
-"""Time of a product of order 8 by prismm's operators, and under prismm.emulate, beside torch.mm, eager, one thread;
+"""Times of a product of order 8 by prismm's operators and under prismm.emulate, beside torch.mm: eager, one thread;
 and of an operator that is no product; writes results/operator_overhead.csv.
 
 The two are called in turn, in bursts; the overhead is the median of the differences of neighbouring bursts, and what

@@ -15,6 +15,7 @@ from prismm.numerics import EngineModel
 from prismm.numerics import engine as model_named
 from prismm.numerics.catalogue import engines
 from prismm.testing import HOSTILE, exact_product
+from tests.cpu.engines.laws import assert_bits_of_any_engine
 from tests.judge import assert_same_bits
 
 B200, HOPPER = "simulated:b200-tcgen05.e4m3.fp32", "simulated:h100-wgmma.fp8"
@@ -30,14 +31,7 @@ def every_fp8_model():
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
 def test_the_bits_are_those_of_any_engine(name, kind, dtype, seed):
     a, b = HOSTILE[kind](12, 37, 10, seed, np.dtype(dtype))
-    for keywords in ({}, {"accuracy": "native"}, {"accuracy": "correctly-rounded"}):
-        scheme = Residues(14 if dtype != "float32" else 7)
-        expected = prismm.matmul(a, b, scheme=scheme, engine="cpu:float64", **keywords)
-        found, report = prismm.matmul(a, b, scheme=scheme, engine=name, full_output=True, **keywords)
-        assert report.engine == name
-        assert_same_bits(found, expected)
-    right = prismm.prepare(b, scheme=scheme, engine=name)
-    assert_same_bits(prismm.matmul(a, right), prismm.matmul(a, b, scheme=scheme))
+    assert_bits_of_any_engine(a, b, name)
 
 
 @pytest.mark.parametrize("name", [B200, HOPPER])
