@@ -20,7 +20,7 @@ from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.arguments import A, BufferView
 from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
-from prismm.cuda.residues.join import MOST_MAGNITUDES
+from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.workspace import UNREAD_BYTES
 from prismm.errors import EngineError
 from prismm.formats import FP32, FP64

@@ -11,7 +11,7 @@ import torch
 import prismm
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda.device import Device
-from prismm.cuda.residues import join
+from prismm.cuda.residues import recompute
 from prismm.cuda.residues.implementation import split_program
 from prismm.cuda.residues.tables import tables
 from prismm.schemes.residues import Residues
@@ -104,7 +104,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
     for dtype, moduli, name, target, *sides in (cases + several)[part::parts]:
         limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
-        join.FEW_UNCERTIFIED, join.MANY_UNCERTIFIED, join.FEW_OF_STRIP = limits
+        recompute.FEW_UNCERTIFIED, recompute.MANY_UNCERTIFIED, recompute.FEW_OF_STRIP = limits
         if name.startswith("batch"):
             # Three products, two at a time; one operand may serve all.
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]

@@ -112,6 +112,17 @@ def round_expansion(h, m, t, exponent, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def rounded_alike(h, low, error, exponent, PRECISION: tl.constexpr):
+    """(RN of a number within error of h + low, in units 2^exponent, whether that of all of them)."""
+    # 2^-51·|low| is above the roundings of these sums, so the ends enclose the number.
+    below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
+    above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
+    first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+    last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+    return first, bits_of(first) == bits_of(last)
+
+
+@triton.jit
 def shifted(h, by):
     """h·2^by by its exponent field, for results in float64's normal range; 0 stays."""
     return tl.where(h != 0.0, float_of(bits_of(h) + (by.to(tl.int64) << 52)), 0.0)

@@ -32,6 +32,7 @@ _STAGES = {
     "combine": JOIN,
     "repair": REPAIR,
     "magnitudes": REPAIR,
+    "strips": REPAIR,
     "recompute": REPAIR,
     "overflow": REPAIR,
 }

@@ -15,7 +15,7 @@ from prismm.cuda.device import Device
 from prismm.cuda.launch.arguments import LEFT, OUT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import result_of, vectors_of
-from prismm.cuda.residues.join import join_ordinary, join_tile
+from prismm.cuda.residues.join import allocate_flags, join_ordinary, join_tile
 from prismm.cuda.residues.product import digits_shape, multiply_planes
 from prismm.cuda.residues.split import SplitVectors, measure_columns, plane_shape, split_measured
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
@@ -266,4 +266,6 @@ def _joining(
         SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
         for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
     )
-    return program, join_ordinary(program, place, out, left, right, work.table, work.test, work.device)
+    flags, _ = allocate_flags(program, out, work.test)
+    join_ordinary(program, place, out, left, right, work.table, work.test, work.device, flags)
+    return program, flags

@@ -26,8 +26,9 @@ from prismm.cuda.launch.program import Program
 from prismm.cuda.native.tiny import multiply_tiny
 from prismm.cuda.operands import PreparedParts, vectors_of
 from prismm.cuda.residues import strassen as cuda_strassen
-from prismm.cuda.residues.join import held_bytes, join_digits, workspace_bytes
+from prismm.cuda.residues.join import allocate_flags, join_digits
 from prismm.cuda.residues.product import multiply_planes
+from prismm.cuda.residues.recompute import COUNTERS, freed_bytes, held_bytes, recompute, workspace_bytes
 from prismm.cuda.residues.seconds import by_strassen, residue_seconds
 from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
@@ -93,7 +94,11 @@ class Implementation(Composite):
             if same == [rows, columns]:
                 return Blocks(rows, columns, more, strassen=True, reasons=(_REASON,))
         batches = max(1, min(problem.count, _MOST_BATCHES, cuda_blocks.LARGE // max(1, each)))
-        held = 0 if problem.summed else held_bytes(rows, columns, parts, batches, test, device)
+        held = (
+            0
+            if problem.summed
+            else held_bytes(rows, columns, max(1, problem.k), moduli, parts, batches, test, device, split)
+        )
         return Blocks(rows, columns, each * batches + held, batches)
 
     def products(self, problem: Problem) -> int:
@@ -111,11 +116,11 @@ class Implementation(Composite):
         return certificate_test(problem)
 
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
-        """One for each join, aligned: of the entries that it leaves uncertified."""
+        """Those of each join, aligned: of the entries that it leaves uncertified, and of what is done to them."""
         if blocks.tiny:
             return 0
         steps = blocks.batches, blocks.rows, blocks.columns
-        return 2 * math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
+        return COUNTERS * math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
 
     def queue(self, job: Job) -> Statistics | None:
         """In blocks of matrices, rows and columns; batches of tiny matrices in one kernel."""
@@ -126,7 +131,7 @@ class Implementation(Composite):
         with program.fork() if None in job.prepared else contextlib.nullcontext():
             program.zero(job.counts)
         statistics = []
-        step, counters = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), 2))
+        step, counters = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), COUNTERS))
         table = tables(self.scheme.moduli, job.a.device)
         for t in range(0, target.batch, step):
             # Only a report looks at statistics afterwards.
@@ -256,42 +261,37 @@ def _queue_some(
                 with program.scope():
                     (i, j) = (x, y) if outer_left else (y, x)
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
-                    products = None
-                    if strassen and cuda_strassen.serves(*sizes, left.terms):
-                        products = cuda_strassen.allocate_products(program, *sizes, first.planes.shape[1])
-                    # Nobody reads the planes of the inner operand any more once its products are there.
-                    with program.scope() if products is not None else contextlib.nullcontext():
-                        second = split(other, y, left=inner_left)
-                        # The outer operand's split, which was forked, is first needed here.
-                        if y == 0:
-                            program.join()
-                        split_a, split_b = (first, second) if outer_left else (second, first)
-                        if products is None:
-                            digits = multiply_planes(program, split_a, split_b, table, device)
-                        else:
-                            cuda_strassen.multiply_strassen(program, split_a, split_b, products, table, device)
-                    if products is not None:
-                        digits = cuda_strassen.add_products(program, products, *sizes, table)
-                    block = i * rows, rows, j * columns, columns
-                    operands = row_blocks[i], column_blocks[j], split_a, split_b
-                    if job.problem.summed:
-                        combine_digits(
-                            program, digits, target.block(*block), addend and addend.block(*block), *operands, table,
-                            test, job.counts, device,
-                        )  # fmt: skip
-                    else:
-                        uncertified = job.counts.at(next(counters), (1,), (1,))
-                        join_digits(
-                            program,
-                            digits,
-                            target.block(*block),
-                            *operands,
-                            table,
-                            test,
-                            job.counts,
-                            uncertified,
-                            device,
-                        )
+                    into = target.block(i * rows, rows, j * columns, columns)
+                    flags = allocate_flags(program, into, test)
+                    # What settles uncertified entries takes the place of residues and digits.
+                    with program.scope():
+                        products = None
+                        if strassen and cuda_strassen.serves(*sizes, left.terms):
+                            products = cuda_strassen.allocate_products(program, *sizes, first.planes.shape[1])
+                        # Nobody reads the planes of the inner operand any more once its products are there.
+                        with program.scope() if products is not None else contextlib.nullcontext():
+                            second = split(other, y, left=inner_left)
+                            # The outer operand's split, which was forked, is first needed here.
+                            if y == 0:
+                                program.join()
+                            split_a, split_b = (first, second) if outer_left else (second, first)
+                            if products is None:
+                                digits = multiply_planes(program, split_a, split_b, table, device)
+                            else:
+                                cuda_strassen.multiply_strassen(program, split_a, split_b, products, table, device)
+                        if products is not None:
+                            digits = cuda_strassen.add_products(program, products, *sizes, table)
+                        operands = row_blocks[i], column_blocks[j], split_a, split_b
+                        if job.problem.summed:
+                            of_block = addend and addend.block(i * rows, rows, j * columns, columns)
+                            combine_digits(program, digits, into, of_block, *operands, table, test, job.counts, device)
+                            continue
+                        state = job.counts.at(next(counters), (1,), (1,))
+                        join_digits(program, digits, into, *operands, table, test, job.counts, state, flags, device)
+                    taken = target.batch * freed_bytes(
+                        *sizes, left.terms, table.moduli, left.parts, (job.prepared[0] is None, job.prepared[1] is None)
+                    )
+                    recompute(program, into, *operands, table, test, job.counts, state, flags, taken, device)
     return of_rows, of_columns
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from prismm.core.accuracy import MAGNITUDE, ROUNDING
+from prismm.core.accuracy import RAW, ROUNDING
 from prismm.core.moduli import coprime_moduli, scheme_product
 from prismm.cuda.device import LANES
-from prismm.cuda.residues.product import digits_shape
-from prismm.cuda.residues.split import STATISTICS, plane_shape
 from prismm.cuda.residues.tables import fast_join_constants, join_constants, second_pass_constants
-from prismm.cuda.views import _ceil
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    import torch
-
     from prismm.cuda.device import Device
     from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
@@ -34,20 +26,6 @@ FINISH_ROWS = 2
 
 REJOIN_PROGRAMS = 16
 """Programs a multiprocessor of the second pass."""
-
-FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP = 4, 64, 2
-"""Uncertified entries of a strip that need no planes of magnitudes; those of a few rows of it that are summed one by
-one; and how many of each strip on average are worth the planes.
-"""
-
-UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
-"""Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
-
-MOST_MAGNITUDES = 1 << 17
-"""Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them."""
-
-MAGNITUDE_TILE = 128, 128
-"""Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""
 
 
 def join_tile(mode: int) -> tuple[int, int, int, int]:
@@ -66,22 +44,38 @@ def finish_programs(device: Device, mode: int) -> int:
     return (4 if mode == ROUNDING else 2) * device.programs
 
 
+def allocate_flags(program: Program, out: Result, test: CertificateTest) -> tuple[BufferView, BufferView]:
+    """Of what a join leaves: a word a strip, (batch, parts, strips, blocks) int32, as `kernels.join_fast` has it, and a
+    bit an entry, (…, rows of a strip, columns of it / 32) int32, which only modes that certify have.
+    """
+    import torch
+
+    _, strip, block, _ = join_tile(test.mode)
+    parts = 2 if out.buffer.dtype.is_complex else 1
+    shape = out.batch, parts, -(-out.m // strip), -(-out.n // block)
+    of_entries = (*shape, strip, block // 32) if test.mode != RAW else (1,)
+    return program.allocate(torch.int32, *shape), program.allocate(torch.int32, *of_entries)
+
+
 def join_digits(
     program: Program, digits: BufferView, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
-    table: Tables, test: CertificateTest, counts: BufferView, uncertified: BufferView, device: Device,
+    table: Tables, test: CertificateTest, counts: BufferView, uncertified: BufferView,
+    flags: tuple[BufferView, BufferView], device: Device,
 ) -> None:  # fmt: skip
-    """Write down the join, its certificate and the repair: two to five launches.
+    """Write down the join and its certificate: two or three launches. What stays uncertified is left to
+    `residues.recompute`.
 
     Args:
         program: the launches so far.
         digits: of `residues.product.multiply_planes`.
         out: where the result goes.
-        a, b: the operands, which repair reads.
+        a, b: the operands, of which entries that are not finite are made.
         left, right: their splits.
         table: of the moduli.
         test: what is asked of an entry.
         counts: (4,) int64, which grow by special entries, those made exact, those certified by magnitudes, and others.
         uncertified: (1,) int64, 0 before, of this join alone.
+        flags: of `allocate_flags`.
         device: the GPU.
     """
     import torch
@@ -89,7 +83,6 @@ def join_digits(
     from prismm.cuda.residues.kernels import repair
 
     parts, k = a.parts, a.terms
-    separate = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     rows, strip, block, _ = join_tile(test.mode)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     q = table.fraction_bits(left.terms)
@@ -97,49 +90,37 @@ def join_digits(
     strides = tuple(parts * step for step in out.strides)
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
     third = second_pass_constants(table.moduli, parts, table.left.device)
-    flags = join_ordinary(program, digits, out, left, right, table, test, device)
-    strips, blocks = flags.shape[2:]
+    of_strips, of_entries = flags
+    join_ordinary(program, digits, out, left, right, table, test, device, of_strips)
+    strips, blocks = of_strips.shape[2:]
     words = strips * blocks
     total = words * out.batch * parts
     programs = min(finish_programs(device, test.mode), total)
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
     row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
-    # Where they are not separate, nothing is written there: any address will do.
-    uncertified_flags = (
-        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else row_flags
-    )
     x, y = a.buffer.reals(), b.buffer.reals()
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
-    where = (x, *a_strides, y, *b_strides, reals, *strides)
     program.launch(
-        repair.finish, (programs,), *where, flags, row_flags, uncertified_flags, digits, left.statistics,
-        right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m, out.n, k, left.terms, q,
-        row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
-        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
-        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=separate, num_warps=4, enable_fp_fusion=False,
+        repair.finish, (programs,), x, *a_strides, y, *b_strides, reals, *strides, of_strips, row_flags, of_entries,
+        digits, left.statistics, right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m,
+        out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch,
+        MODULI=table.moduli, LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts,
+        LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span,
+        APART=test.mode != RAW, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
-    if separate:
-        _recompute_uncertified(
-            program, where, flags, uncertified_flags, a, b, left, right, exact_constants, counts, uncertified, test, q,
-            device,
-        )  # fmt: skip
 
 
 def join_ordinary(
     program: Program, digits: BufferView, out: Result, left: SplitVectors, right: SplitVectors, table: Tables,
-    test: CertificateTest, device: Device,
-) -> BufferView:  # fmt: skip
+    test: CertificateTest, device: Device, flags: BufferView,
+) -> None:  # fmt: skip
     """Write down the join of ordinary tiles, certified: one or two launches. Operands are not read.
 
     Args:
         program, digits, out, table, test, device: as of `join_digits`.
         left, right: splits, of which statistics, batches and terms are read.
-
-    Returns:
-        Flags (batch, parts, strips, blocks) int32 of what is left: see `cuda.residues.kernels.join_fast`.
+        flags: a word a strip, as of `allocate_flags`, for what is left.
     """
-    import torch
-
     from prismm.cuda.residues.kernels import join_fast, repair
 
     parts = 2 if out.buffer.dtype.is_complex else 1
@@ -147,7 +128,6 @@ def join_ordinary(
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
     _, needed = join_constants(table.moduli, test, table.left.device)
-    flags = program.allocate(torch.int32, out.batch, parts, strips, blocks)
     q = table.fraction_bits(left.terms)
     reals = out.buffer.reals()
     strides = tuple(parts * step for step in out.strides)
@@ -173,104 +153,3 @@ def join_ordinary(
             out.batch, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows,
             STRIP=strip, COLUMNS=block, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
-    return flags
-
-
-def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
-    """Shape of an operand's planes of magnitudes, and of what is not zero, in whole tiles."""
-    side, depth = MAGNITUDE_TILE
-    return 2 * parts, _ceil(vectors, side), _ceil(k, depth)
-
-
-def workspace_bytes(
-    rows: int,
-    columns: int,
-    k: int,
-    moduli: int,
-    parts: int,
-    test: CertificateTest,
-    split: tuple[bool, bool] = (True, True),
-    *,
-    summed: bool = False,
-) -> int:
-    """Bytes of workspace that a matrix of a batch takes for a block of so many rows and columns, but for what
-    programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
-    """
-    planes = moduli * (3 if parts == 2 else 1)
-    found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
-    for vectors, needs_split in zip((rows, columns), split, strict=True):
-        found += math.prod(plane_shape(vectors, k, planes)) if needs_split else 0
-    if summed:
-        return found + 4 * parts * rows * -(-columns // 32)
-    _, strip, block, _ = join_tile(test.mode)
-    words = parts * -(-rows // strip) * -(-columns // block)
-    found += 4 * words
-    if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
-        found += words * strip * block // 8
-        if parts * k <= MOST_MAGNITUDES:
-            found += sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
-    return found
-
-
-def held_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:
-    """Bytes of workspace that the programs of a join hold, of so many matrices of a batch."""
-    tile, strip, block, _ = join_tile(test.mode)
-    words = batches * parts * -(-rows // strip) * -(-columns // block)
-    found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
-    if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
-        found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS)
-    return found
-
-
-def _recompute_uncertified(
-    program: Program,
-    where: tuple[Any, ...],
-    flags: BufferView,
-    row_flags: BufferView,
-    a: Vectors,
-    b: Vectors,
-    left: SplitVectors,
-    right: SplitVectors,
-    exact_constants: torch.Tensor,
-    counts: BufferView,
-    uncertified: BufferView,
-    test: CertificateTest,
-    q: int,
-    device: Device,
-) -> None:
-    """Settle what a join left uncertified; where: places and strides of both operands and the result."""
-    import torch
-
-    from prismm.cuda.residues.kernels import magnitudes
-
-    batches, parts, strips, blocks, strip, width = row_flags.shape
-    side, depth = MAGNITUDE_TILE
-    depths = -(-a.terms // depth)
-    batches_of = left.batch, right.batch
-    words = strips * blocks
-    # To Triton a larger integer is an int64, and the kernel another one.
-    enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
-    if left.terms <= MOST_MAGNITUDES:
-        few = FEW_UNCERTIFIED
-        places = [
-            program.allocate(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)
-        ]
-        program.launch(
-            magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
-            uncertified, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
-            A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
-            enable_fp_fusion=False,
-        )  # fmt: skip
-    else:  # sums of longer vectors might not fit in 32 bits
-        few, places = strip * 32 * width, [program.allocate(torch.int8, 1)] * 2
-    # No more programs than run at once: where nothing is open, each costs its start.
-    programs = min(2 * device.programs, words * batches * parts)
-    sums = program.allocate(torch.int32, programs, strip, 32 * width)
-    high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
-    program.launch(
-        magnitudes.repair_strips, (programs,), *where, flags, row_flags, *places, sums, high, left.statistics,
-        right.statistics, exact_constants, counts, uncertified, left.vectors, right.vectors, a.terms, depths,
-        left.terms, q, blocks, words, batches, *batches_of, few, enough, MANY_UNCERTIFIED, PRECISION=test.precision,
-        PARTS=parts, TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side,
-        DEPTH=depth, BLOCK=UNCERTIFIED_LANES, num_warps=UNCERTIFIED_WARPS, enable_fp_fusion=False,
-    )  # fmt: skip

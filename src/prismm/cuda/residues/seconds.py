@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
 from prismm.cuda.residues import strassen as cuda_strassen
-from prismm.cuda.residues.join import MOST_MAGNITUDES
+from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.residues.split import columns_fused
 
 if TYPE_CHECKING:

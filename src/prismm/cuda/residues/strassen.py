@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prismm.cuda.device import Device
-from prismm.cuda.residues import join as residues_join
-from prismm.cuda.residues.join import held_bytes
+from prismm.cuda.residues import recompute
 from prismm.cuda.residues.product import described, digits_shape, product_constants, product_grid
 from prismm.cuda.residues.split import STATISTICS, SplitVectors, plane_shape
 from prismm.cuda.residues.tables import CertificateTest, Tables
@@ -67,7 +66,7 @@ def workspace_bytes(
     planes were of the operand that is split for each block of the other one.
     """
     planes = moduli * (3 if parts == 2 else 1)
-    whole = residues_join.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
+    whole = recompute.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
     sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
     split_bytes = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
     # Both operands' planes have one pitch: it follows from k alone.
@@ -76,7 +75,7 @@ def workspace_bytes(
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
     statistics = STATISTICS * 8 * (rows + columns)
-    held = 0 if summed else held_bytes(rows, columns, parts, 1, test, device)
+    held = 0 if summed else recompute.held_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
     joined = whole - statistics - sum(split_bytes) + held
     inner = 0 if split[1] else 1
     outer = split_bytes[1 - inner] + sums[1 - inner]

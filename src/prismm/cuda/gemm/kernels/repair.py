@@ -16,6 +16,7 @@ from prismm.cuda.kernels.exact import (
     round_limbs,
     significand,
 )
+from prismm.cuda.kernels.expansion import rounded_alike
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms
 from prismm.cuda.residues.kernels.repair import (
@@ -24,7 +25,6 @@ from prismm.cuda.residues.kernels.repair import (
     SCHEME_VALUE,
     SPECIAL,
     error_of_sums,
-    rounded_alike,
     sum_in_lanes,
 )
 

@@ -3,9 +3,9 @@
 The arithmetic and the decisions are those of `cpu.kernels.join` and `cpu.kernels.finish`, so that the bits are. MODE
 (`prismm.core.accuracy`): RAW stores the value; ROUNDING tests that no number within the bound rounds elsewhere;
 MAGNITUDE
-that the bound is small beside |a||b|. What is left to `repair` is flagged by a bit, 32 columns a word: rows or columns
-that are not finite, failed tests, and what needs more care than a shift of the exponent (ties that the tail decides,
-results outside the normal range or near its top), which would only cost registers here.
+that the bound is small beside |a||b|. What needs more care than a shift of the exponent (ties that the tail decides,
+results outside the normal range or near its top) is rounded in integers, in tiles that hold some. What is left to
+`repair` is flagged by a bit, 32 columns a word: rows or columns that are not finite, and failed tests.
 
 Ordinary tiles never come here: `join_fast` joins them in a third of the time and leaves the others to this kernel.
 """
@@ -13,7 +13,7 @@ Ordinary tiles never come here: `join_fast` joins them in a third of the time an
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.expansion import expand, shifted
+from prismm.cuda.kernels.expansion import expand, round_expansion, rounded_alike, shifted
 from prismm.cuda.kernels.fp64 import (
     COUNTS,
     EXPONENT,
@@ -29,6 +29,7 @@ from prismm.cuda.kernels.fp64 import (
     exponent_field,
     float_of,
     power_of_two,
+    two_sum,
     wide,
 )
 
@@ -138,6 +139,26 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
 
 
 @triton.jit
+def rounded_with_care(h, low, tail, bound, exponent, failed, MODE: tl.constexpr, PRECISION: tl.constexpr):
+    """(value, failed) of numbers that `judge` calls hard, for it failed to test their magnitude or not: rounded once in
+    integers, where subnormal results, ties and overflow are as any other. failed: in ROUNDING, that numbers within the
+    bound round elsewhere; in MAGNITUDE, that the test failed, or overflow is undecided; in RAW, the latter.
+    """
+    value = round_expansion(h, low, tail, exponent, PRECISION)
+    err = spread(bound, low, tail)
+    if MODE == ROUNDING:
+        first, alike = rounded_alike(h, low, err, exponent, PRECISION)
+        return tl.where(bound == 0.0, value, first), (bound != 0.0) & ~alike
+    below_h, below_low = two_sum(h, low - err)
+    above_h, above_low = two_sum(h, low + err)
+    first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+    last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+    infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
+    overflow = (bound != 0.0) & infinite & (first != last)
+    return value, ((failed & (MODE == MAGNITUDE)) | overflow)
+
+
+@triton.jit
 def spread(bound, low, tail):
     """How far a number within `bound` of h + low + tail may be from h + low."""
     err = bound * (1.0 + 2.842170943040401e-14) + tl.abs(tail) * 2.0 + tl.abs(low) * 8.881784197001252e-16
@@ -221,7 +242,7 @@ def join_tile(
     APART: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows and BLOCK columns from (i0, j0) on: out, and flags (ROWS, BLOCK / 32). Returns whether there are any,
-    and how many there are in uncertified_flags: APART, those of tests that only |a||b| leaves undecided go there.
+    and how many there are in uncertified_flags: APART, failed tests go there.
 
     constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
     modulus in five limbs. k: terms, twice as many for complex numbers.
@@ -247,13 +268,20 @@ def join_tile(
     # Repair sets special entries; 0 keeps `shifted` in its range meanwhile.
     exponent = tl.where(special, 0, UNIT - (row_shift[:, None] + column_shift[None, :]))
     value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
+    hard = hard & ~special & inside
+    # Rounding in integers takes registers and time: most tiles have no such entry.
+    if tl.max(tl.max(hard.to(tl.int32), 1), 0) > 0:
+        careful, undecided = rounded_with_care(h, low, tail, bound, exponent, failed, MODE, PRECISION)
+        value = tl.where(hard, careful, value)
+        failed = tl.where(hard, undecided, failed)
     if MODE == MAGNITUDE:
         # A tile whose entries' own sizes certify them skips LEVELS² comparisons an entry.
         if tl.max(tl.max((failed & ~hard).to(tl.int32), 1), 0) > 0:
             power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
             least = bound * tl.load(constants + 1) * power_of_two(UNIT + 2 - tl.where(special, 0, power))
             covered = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS)
-            failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
+            # Magnitudes say nothing of overflow.
+            failed = failed & (hard | ~((covered > 0.0) & (covered.to(tl.float64) >= least)))
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     if PRECISION == 53:
         tl.store(target, value, mask=inside)
@@ -261,11 +289,11 @@ def join_tile(
         tl.store(target, value.to(tl.float32), mask=inside)
     others = tl.full([], 0, tl.int32)
     if APART:
-        apart = failed & ~hard & ~special & inside
+        apart = failed & ~special & inside
         store_flags(apart, uncertified_flags, ROWS, BLOCK)
         others = tl.sum(tl.sum(apart.to(tl.int32), 1), 0)
-        failed = hard
-    return store_flags((failed | hard | special) & inside, entry_flags, ROWS, BLOCK), others
+        failed = special
+    return store_flags((failed | special) & inside, entry_flags, ROWS, BLOCK), others
 
 
 @triton.jit

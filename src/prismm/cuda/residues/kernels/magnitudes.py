@@ -1,10 +1,9 @@
-"""Repair by magnitudes: entries that bounds compared with |a||b| left uncertified, certified together or recomputed.
+"""Entries that bounds beside |a||b| left uncertified, of whole strips: certified by magnitudes, or summed by rows.
 
 On data that spread over many binades neither an entry's own size nor the counts of large elements say enough of
 |a||b|, and a fifth of all entries, or nearly all, are uncertified. A CPU compares their bounds with products of 7-bit
 magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
-and `repair_strips` multiplies them for the strips that need them, by matrix instructions. It recomputes only what they
-leave uncertified: few entries one by one, rows with several in sums of whole rows. Integers, tests and correctly
+and `strips` multiplies them for the strips that need them, by matrix instructions. Integers, tests and correctly
 rounded values are the same on every path, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
@@ -15,39 +14,20 @@ again by every strip that shares them. Rows of exact values: 128·k times ten op
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.exact import exact_value
-from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, SHIFT, STATISTICS, bit_number, scaled, two_sum, wide
+from prismm.cuda.kernels.fp64 import SHIFT, STATISTICS, scaled, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_flags
-from prismm.cuda.residues.kernels.repair import (
-    BY_MAGNITUDE,
-    EXACT,
-    decided,
-    doubled,
-    magnitude_proves,
-    magnitude_sum,
-    strip_of,
-)
-
-SPAN = tl.constexpr(64)
-"""Words of flags that a program reads at once."""
+from prismm.cuda.residues.kernels.many_split import exponents
+from prismm.cuda.residues.kernels.repair import EXACT, decided, magnitude_proves
 
 
 @triton.jit
-def _count(word):
+def count_bits(word):
     """Bits of 32-bit words."""
     x = word.to(tl.uint32, bitcast=True)
     x = x - ((x >> 1) & 0x55555555)
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
     x = (x + (x >> 4)) & 0x0F0F0F0F
     return ((x * 0x01010101) >> 24).to(tl.int32)
-
-
-@triton.jit
-def _exponents(stats, vectors, at):
-    """e of some vectors, 0 of those that are not finite."""
-    e, _, _, _, _, _ = bound_terms(stats, vectors, at, at < vectors, 0, True)
-    # `repair.finish` has set the entries of such vectors; 0 only keeps their arithmetic in range.
-    return tl.where(e < NONFINITE, e, 0)
 
 
 @triton.jit
@@ -61,7 +41,7 @@ def _write_planes(
     batch = (tile // (strips * depths)).to(tl.int64)
     at = tile % (strips * depths) // depths * VECTORS + tl.arange(0, VECTORS)
     h = tile % depths * DEPTH + tl.arange(0, DEPTH)
-    e = _exponents(stats + batch * STATISTICS * vectors, vectors, at)
+    e = exponents(stats + batch * STATISTICS * vectors, vectors, at)
     planes += batch * (2 * PARTS) * wide(strips * VECTORS) * pitch
     target = planes + at.to(tl.int64)[:, None] * pitch + h[None, :]
     for part in tl.static_range(PARTS):
@@ -118,7 +98,7 @@ def magnitude_planes(
 
 
 @triton.jit
-def _sums_of_strip(
+def sums_of_strip(
     left, right, pending, sums, m, n, i0, j0, depths, part, PARTS: tl.constexpr, STRIP: tl.constexpr,
     COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
@@ -153,21 +133,23 @@ def _sums_of_strip(
 
 
 @triton.jit
-def _certify(
-    out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
+def certify(
+    out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, m, n, i0, j0, terms, q,
     PRECISION: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Take from entry_flags (STRIP, COLUMNS / 32) what sums prove; ROWS rows at a time, in few registers."""
+    """Take from entry_flags (STRIP, COLUMNS / 32) what sums prove; ROWS rows at a time, in few registers. Returns how
+    many entries that are.
+    """
     WIDTH: tl.constexpr = COLUMNS // 32
     column = tl.arange(0, COLUMNS)
     j = j0 + column
-    column_e = _exponents(columns, n, j)
+    column_e = exponents(columns, n, j)
     _, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, True)
     done = tl.full([], 0, tl.int64)
     for r0 in range(0, STRIP, ROWS):
         row = r0 + tl.arange(0, ROWS)
         i = i0 + row
-        row_e = _exponents(rows, m, i)
+        row_e = exponents(rows, m, i)
         _e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, True)
         bound = bound_of(
             n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
@@ -187,11 +169,11 @@ def _certify(
         # All rows' flags have been read before any of their words is written.
         tl.debug_barrier()
         store_flags(not_certified & ~proved, entry_flags + r0 * WIDTH, ROWS, COLUMNS)
-    tl.atomic_add(counts + BY_MAGNITUDE, done, sem="relaxed")
+    return done
 
 
 @triton.jit
-def _double_rows(
+def double_rows(
     a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0, j0, k, part, PARTS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
@@ -229,7 +211,7 @@ def _double_rows(
 
 
 @triton.jit
-def _set_exactly(
+def set_exactly(
     out, row_stride, column_stride, entry_flags, high, low, rows, columns, counts, m, n, i0, j0, k, q,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -260,139 +242,3 @@ def _norm(stats, vectors, at, q):
     """‖A'‖₂ of some vectors, an upper bound."""
     _, _, _, _, norm, _ = bound_terms(stats, vectors, at, at < vectors, q, False)
     return norm
-
-
-@triton.jit
-def _repair_entry(
-    a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Prove one entry by magnitudes, unless that failed (judged), or set it to its exact value, rounded."""
-    proved = i < 0
-    if not judged:
-        a_e, a_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, True)
-        b_e, b_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, True)
-        total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, part, PARTS, BLOCK)
-        bound = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, True)
-        value = tl.load(target).to(tl.float64)
-        proved = magnitude_proves(total, hit, bound, a_e + b_e, value, -(a_shift + b_shift), constants, PRECISION)
-    if proved:
-        tl.atomic_add(counts + BY_MAGNITUDE, 1, sem="relaxed")
-    else:
-        exact, decided_so = doubled(
-            a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-        )  # fmt: skip
-        if not decided_so:
-            exact = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
-        tl.store(target, exact if PRECISION == 53 else exact.to(tl.float32))
-        tl.atomic_add(counts + EXACT, 1, sem="relaxed")
-
-
-@triton.jit(
-    do_not_specialize=[
-        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
-        "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few", "few_of_all",
-        "many",
-    ]
-)  # fmt: skip
-def repair_strips(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, left, right, sums, high, rows, columns, constants, counts, uncertified_count, m, n, k, depths, terms,
-    q, blocks, words, batches, row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
-    SIDE: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Repair the entries that `repair.finish` left uncertified, of finite rows and columns and of
-    values within the normal range. counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
-
-    flags, entry_flags: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles.
-    left, right: planes of `magnitude_planes`, where more than few_of_all entries were uncertified. sums: (programs,
-    STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need
-    no planes; many: those of HEIGHT rows of it that are summed one by one.
-    """
-    lanes = tl.arange(0, SPAN)
-    asked = tl.load(uncertified_count)
-    if asked > 0:
-        sums += tl.program_id(0) * (STRIP * COLUMNS)
-        high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
-        everything = words * batches * PARTS
-        for start in range(tl.program_id(0), everything, tl.num_programs(0) * SPAN):
-            mine = start + lanes * tl.num_programs(0)
-            some = tl.load(flags + mine, mask=mine < everything, other=0)
-            last = tl.max(tl.where(some != 0, mine, -1), 0)
-            for w in range(start, last + 1, tl.num_programs(0)):
-                tiles = tl.load(flags + w)
-                if tiles != 0:
-                    part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                    of_a, of_b = (
-                        wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS),
-                        wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS),
-                    )
-                    _repair_strip(
-                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * out_batch + part, row_stride, column_stride, tiles,
-                        entry_flags + wide(w) * (STRIP * (COLUMNS // 32)),
-                        left + batch % row_batches * of_a * (depths * DEPTH),
-                        right + batch % column_batches * of_b * (depths * DEPTH), sums, high,
-                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                        constants, counts, m, n, i0, j0, k, depths, terms, q, part,
-                        tl.where(asked > few_of_all, few, STRIP * COLUMNS), many, PRECISION, PARTS, TILE, STRIP,
-                        HEIGHT, COLUMNS, SIDE, DEPTH, BLOCK,
-                    )  # fmt: skip
-
-
-@triton.jit
-def _repair_strip(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, left, right, sums, high,
-    rows, columns, constants, counts, m, n, i0, j0, k, depths, terms, q, part, few, many, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
-    SIDE: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    WIDTH: tl.constexpr = COLUMNS // 32
-    row, word_at = tl.arange(0, STRIP), tl.arange(0, WIDTH)
-    index = row[:, None] * WIDTH + word_at[None, :]
-    joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
-    pending = tl.load(entry_flags + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
-    judged = tl.sum(tl.sum(_count(pending), 1), 0) > few
-    if judged:
-        tl.debug_barrier()
-        _sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
-        # Nobody has written the words of tiles without flags: they become 0, as what follows reads the whole strip.
-        tl.store(entry_flags + index, pending)
-        tl.debug_barrier()
-        _certify(
-            out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
-            PRECISION, STRIP, COLUMNS, TILE,
-        )  # fmt: skip
-        tl.debug_barrier()
-        low = high + HEIGHT * COLUMNS
-        for r0 in range(0, STRIP, HEIGHT):
-            some = tl.load(entry_flags + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
-            if tl.sum(tl.sum(_count(some), 1), 0) > many:
-                tl.debug_barrier()
-                _double_rows(
-                    a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0 + r0, j0, k, part, PARTS,
-                    HEIGHT, COLUMNS, 4,
-                )  # fmt: skip
-                tl.debug_barrier()
-                for r in range(0, HEIGHT, TILE):
-                    _set_exactly(
-                        out, row_stride, column_stride, entry_flags + (r0 + r) * WIDTH, high + r * COLUMNS,
-                        low + r * COLUMNS, rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
-                    )  # fmt: skip
-                tl.debug_barrier()
-        pending = tl.load(entry_flags + index)
-    first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
-    while first < STRIP * WIDTH:
-        word = tl.sum(tl.sum(tl.where(index == first, pending, 0), 1), 0).to(tl.int64) & LOW32
-        pending = tl.where(index == first, 0, pending)
-        x = wide(i0 + first // WIDTH)
-        while word != 0:
-            lowest = word & -word
-            word = word ^ lowest
-            y = wide(j0 + first % WIDTH * 32) + bit_number(lowest)
-            _repair_entry(
-                a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
-                columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK,
-            )  # fmt: skip
-        first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)

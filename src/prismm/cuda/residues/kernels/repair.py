@@ -2,10 +2,10 @@
 or exact. Nothing leaves the device.
 
 Where a row or column is not finite, an entry is what IEEE's sum gives. Every other entry is joined once more, exactly,
-ties and the ends of the range included. If its test is still undecided, a 7-bit lower bound of |a||b| may prove it; the
-integers are those of a CPU, so the decision is the same. If not, the entry is set to its exact value, rounded. A sum in
-twice float64's precision nearly always decides that rounding; where MODE asks for roundings, it comes first. Otherwise
-the value is summed in 32-bit limbs (`cuda.kernels.exact`).
+ties and the ends of the range included. Those whose test is still undecided are left to `strips`, as flags. The
+functions that settle single entries stand here, too: a 7-bit lower bound of |a||b|, whose integers are those of a CPU,
+so that the decision is the same; a sum in twice float64's precision, which nearly always decides a rounding; and limbs
+of 32 bits (`cuda.kernels.exact`).
 
 Programs walk over the words of flags, a bit a tile. A word without flags costs four bytes. An entry in twice the
 precision reads 16·k bytes and takes about 20·k operations. An exact entry takes about 20·k operations for each limb
@@ -16,14 +16,13 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value, exact_value_in, factors, ieee_value, ieee_value_in, limb_numbers
-from prismm.cuda.kernels.expansion import expand, round_expansion
+from prismm.cuda.kernels.expansion import expand, round_expansion, rounded_alike
 from prismm.cuda.kernels.fp64 import (
     EXPONENT,
     LARGEST,
     LOW32,
     STATISTICS,
     bit_number,
-    bits_of,
     nothing,
     power_of_two,
     scaled,
@@ -32,17 +31,13 @@ from prismm.cuda.kernels.fp64 import (
 )
 from prismm.cuda.kernels.overflow import cannot_overflow
 from prismm.cuda.residues.kernels.join_exact import (
-    MAGNITUDE,
     RAW,
     REAL,
     REAL_PART,
     ROUNDING,
-    bound_of,
     bound_terms,
     digit_at,
     join_tile,
-    judge,
-    spread,
     store_flags,
 )
 from prismm.cuda.residues.kernels.join_fast import ORDINARY, join_closely
@@ -50,6 +45,9 @@ from prismm.cuda.residues.kernels.join_fast import ORDINARY, join_closely
 NATIVE = tl.constexpr(3)
 """Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
 
+
+FEW = tl.constexpr(8)
+"""Uncertified entries of a tile that are settled one by one where roundings are asked for."""
 
 SPECIAL, EXACT, BY_MAGNITUDE, SCHEME_VALUE = (tl.constexpr(i) for i in range(4))
 """What kernels count: entries by the path that repaired them, and those left to `magnitudes`."""
@@ -100,17 +98,6 @@ def error_of_sums(magnitude, steps):
     with u = 2^-53; what underflows adds less than 2^-700.
     """
     return steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
-
-
-@triton.jit
-def rounded_alike(h, low, error, exponent, PRECISION: tl.constexpr):
-    """(RN of a number within error of h + low, in units 2^exponent, whether that of all of them)."""
-    # 2^-51·|low| is above the roundings of these sums, so the ends enclose the number.
-    below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
-    above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
-    first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
-    last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
-    return first, bits_of(first) == bits_of(last)
 
 
 @triton.jit
@@ -216,10 +203,9 @@ def finish(
     TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     WORDS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """Join the flagged tiles and repair their uncertified entries. counts[SPECIAL], [EXACT], [BY_MAGNITUDE],
-    [SCHEME_VALUE] grow by what was done. APART: entries that only |a||b| leaves uncertified are left to
-    `magnitudes.repair_strips`, as flags, a bit a TILE of rows, and in uncertified_flags (words, STRIP,
-    COLUMNS / 32), a bit an entry; uncertified_count grows by their number.
+    """Join the flagged tiles and set what is not finite. counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by what was
+    done. APART: uncertified entries are left to `strips.repair_strips`, as flags, a bit a TILE of rows, and in
+    uncertified_flags (words, STRIP, COLUMNS / 32), a bit an entry; uncertified_count grows by their number.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
     and whether the strip is ordinary. entry_flags: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b:
@@ -276,8 +262,6 @@ def _finish_tile(
     tl.debug_barrier()
     others = tl.full([], 0, tl.int32)
     not_certified = tl.full([], 1, tl.int32)
-    # False, in the type that the branch below gives it.
-    decided = ordinary & (i_first < 0)
     if PRECISION == 53:
         if ordinary:
             for which in tl.static_range(PARTS):
@@ -287,27 +271,30 @@ def _finish_tile(
                         row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, False,
                     )  # fmt: skip
                     not_certified = store_flags(needs_repair, entry_flags, TILE, COLUMNS)
-            # Its flags are as good as those of `join_tile` where a rounding is asked for.
-            decided = ordinary & (MODE == ROUNDING)
+                    if MODE == ROUNDING:
+                        # Few flags are as good as those of `join_tile`, which rounds many of a kind at once.
+                        how_many = tl.sum(tl.sum(needs_repair.to(tl.int32), 1), 0)
+                        if how_many <= FEW:
+                            store_flags(needs_repair, uncertified_flags, TILE, COLUMNS)
+                            others += how_many
+                            not_certified = how_many * 0
     if not_certified > 0:
-        step = tl.where(decided, TILE, ROWS)
-        for i0 in range(i_first, tl.minimum(i_first + TILE, m), step):
+        for i0 in range(i_first, tl.minimum(i_first + TILE, m), ROWS):
             tl.debug_barrier()
             needs_repair = not_certified
-            if not decided:
-                for which in tl.static_range(PARTS):
-                    if part == which:
-                        needs_repair, some_left = join_tile(
-                            digits, out, row_stride, column_stride, entry_flags,
-                            uncertified_flags + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction,
-                            m, n, i0, j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
-                            REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
-                        )  # fmt: skip
-                        others += some_left
+            for which in tl.static_range(PARTS):
+                if part == which:
+                    needs_repair, some_left = join_tile(
+                        digits, out, row_stride, column_stride, entry_flags,
+                        uncertified_flags + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction,
+                        m, n, i0, j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
+                        REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
+                    )  # fmt: skip
+                    others += some_left
             if needs_repair > 0:
                 # Flags are read by all threads, and each was stored by one.
                 tl.debug_barrier()
-                for x in range(0, step * (COLUMNS // 32)):
+                for x in range(0, ROWS * (COLUMNS // 32)):
                     word = tl.load(entry_flags + x).to(tl.int64) & LOW32
                     i = wide(i0 + x // (COLUMNS // 32))
                     while word != 0:
@@ -317,7 +304,7 @@ def _finish_tile(
                         _repair_entry(
                             a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
                             digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,
-                            k, terms, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
+                            k, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
                         )  # fmt: skip
     return others
 
@@ -381,40 +368,24 @@ def recompute_native(
 
 @triton.jit
 def _repair_entry(
-    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, terms, q,
-    part, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, q, part,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    candidate = tl.full([], 0.0, tl.float64)
+    """Set an entry of a row or column that is not finite, or of which RAW leaves overflow undecided."""
+    value = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
-        candidate = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
-    proved = candidate != 0.0
+        value = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
     path = tl.full([], SPECIAL, tl.int32)
-    if MODE == ROUNDING:
-        if not proved:
-            candidate, proved = doubled(
-                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-            )  # fmt: skip
-            path = tl.full([], EXACT, tl.int32)
-    if not proved:
-        candidate, proved = _joined(
-            a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
-            MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
-        )  # fmt: skip
-        path = tl.full([], BY_MAGNITUDE, tl.int32)
-    if MODE == MAGNITUDE:
-        if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-            candidate, proved = doubled(
-                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-            )  # fmt: skip
-            path = tl.full([], EXACT, tl.int32)
-    value = candidate
-    if not proved:
+    if value == 0.0:
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         path = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
             # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
+            candidate = _joined(
+                digits, plane, i, j, rows, columns, constants, reduction, m, n, q, part, MODULI, LIMBS, PRECISION, PARTS
+            )
             infinite = tl.abs(value) == float("inf")
             if (infinite == (tl.abs(candidate) == float("inf"))) & (~infinite | (candidate == value)):
                 value = candidate
@@ -425,11 +396,10 @@ def _repair_entry(
 
 @triton.jit
 def _joined(
-    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    digits, plane, i, j, rows, columns, constants, reduction, m, n, q, part, MODULI: tl.constexpr, LIMBS: tl.constexpr,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """(value, proved) of one entry whose row and column are finite: joined once more, exactly."""
+    """The scheme's value of one entry whose row and column are finite."""
     s0 = tl.full([], 0.0, tl.float64)
     s1 = s0
     s2 = s0
@@ -449,28 +419,6 @@ def _joined(
         s3 += d * tl.load(w + 3)
         s4 += d * tl.load(w + 4)
     h, low, tail = expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
-    UNIT: tl.constexpr = 40 * (LIMBS - 3)
-    A_PRIORI: tl.constexpr = MODE != ROUNDING
-    a_e, a_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, A_PRIORI)
-    b_e, b_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, A_PRIORI)
-    in_units = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, A_PRIORI)
-    bound = in_units * (2.0**-UNIT)
-    exponent = UNIT - (a_shift + b_shift)
-    _, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
-    value = round_expansion(h, low, tail, exponent, PRECISION)
-    if MODE == MAGNITUDE:
-        # Magnitudes do not bound overflow: undecided where some number within the bound overflows and another does not.
-        err = spread(bound, low, tail)
-        below_h, below_low = two_sum(h, low - err)
-        above_h, above_low = two_sum(h, low + err)
-        first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
-        last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
-        infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
-        failed = failed | (hard & (bound != 0.0) & infinite & (first != last))
-        if failed:
-            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, part, PARTS, BLOCK)
-            by = -(a_shift + b_shift)
-            failed = ~magnitude_proves(total, hit, in_units, a_e + b_e, value, by, constants, PRECISION)
-    if MODE == RAW:
-        failed = failed & (bound != 0.0)
-    return value, ~failed
+    _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, q, True)
+    _, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, q, True)
+    return round_expansion(h, low, tail, 40 * (LIMBS - 3) - (a_shift + b_shift), PRECISION)

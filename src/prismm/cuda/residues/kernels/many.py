@@ -1,0 +1,329 @@
+"""Uncertified entries of many rows and columns, made again by up to 49 moduli, all within one kernel.
+
+How many moduli is found from some of the entries: with `bits` of a row's elements, those of A' below 2^e lose half a
+unit, 2^(e - bits - 1), each, so that an entry of size |c| is rounded surely where
+2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 is far below half an ulp of it.
+
+Programs take tickets, whose order is that of the work: splits, then products, then joins of a panel of rows and one of
+columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is done. Whoever
+has an earlier ticket is running, and never waits for a later one: so no program waits for ever, however few of them run
+at once.
+
+Per panel of R rows and C columns, M moduli and k terms: M·(R + C)·k bytes of residues, 2·M·R·C·k operations in INT8,
+M·R·C bytes of digits.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.fp64 import LOW32, NORM1, STATISTICS, bit_number, exponent_field, scaled, wide
+from prismm.cuda.residues.kernels.join_exact import bound_terms
+from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_rows
+from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
+from prismm.cuda.residues.kernels.product import reduced
+from prismm.cuda.residues.kernels.repair import EXACT, strip_of, sum_in_lanes
+
+MODULI = tl.constexpr(49)
+SYSTEMS = tl.constexpr(5)
+"""Numbers of moduli that there are to choose from, and the most."""
+
+SAMPLES = tl.constexpr(128)
+"""Entries that the choice looks at."""
+
+SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
+"""Rows and columns of a product's tile, and terms of a step."""
+
+VECTORS, TERMS = tl.constexpr(32), tl.constexpr(64)
+"""Of a tile that is split at once."""
+
+JOINED = tl.constexpr(2)
+"""Rows of a strip that are joined at once."""
+
+CHUNK = tl.constexpr(1 << 15)
+"""Terms after which sums of residues are reduced: below 2^29 + 2^8."""
+
+SPARE = tl.constexpr(6)
+"""Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
+
+# Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
+CERTIFY, CHOOSE, RUN = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5)
+"""Of strips that magnitudes certify; of the sample; of two runs."""
+
+SETTLED, VOTES = tl.constexpr(9), tl.constexpr(12)
+"""How many entries magnitudes certified, and each run proved; entries of the sample, and for how many of them each
+number of moduli suffices.
+"""
+
+
+@triton.jit
+def take(tickets):
+    """The next ticket."""
+    return tl.atomic_add(tickets, 1)
+
+
+@triton.jit
+def finished(done):
+    """Tell that the work of a ticket is done: what any thread of the program stored is seen by whoever `wait_for`s."""
+    tl.debug_barrier()
+    tl.atomic_add(done, 1)
+
+
+@triton.jit
+def wait_for(done, count):
+    """Go on when the work of so many tickets is done."""
+    seen = tl.atomic_add(done, 0)
+    while seen < count:
+        seen = tl.atomic_add(done, 0)
+    tl.debug_barrier()
+
+
+@triton.jit(noinline=True)
+def _votes(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, votes, sample, m,
+    n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """votes[0] grows by 1, and votes[1 + r] where the r-th number of moduli suffices, for one uncertified entry of the
+    sample's share of strips; by none where there is none.
+    """
+    WIDTH: tl.constexpr = COLUMNS // 32
+    SIZE: tl.constexpr = STRIP * WIDTH
+    everything = wide(words * batches * PARTS)
+    w = everything * sample // SAMPLES
+    end = everything * (sample + 1) // SAMPLES
+    row, word_at = tl.arange(0, STRIP), tl.arange(0, WIDTH)
+    index = row[:, None] * WIDTH + word_at[None, :]
+    # Another place of the strip for each.
+    turned = (index + (sample * 37).to(tl.int32)) % SIZE
+    first = SIZE + tl.full([], 0, tl.int32)
+    pending = index * 0
+    while (w < end) & (first == SIZE):
+        tiles = tl.load(flags + w)
+        part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+        joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
+        pending = tl.load(entry_flags + w * SIZE + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
+        first = tl.min(tl.min(tl.where(pending != 0, turned, SIZE), 1), 0)
+        w += 1
+    if first < SIZE:
+        part, batch, i0, j0 = strip_of(w - 1, words, blocks, PARTS, STRIP, COLUMNS)
+        at = tl.sum(tl.sum(tl.where(turned == first, index, 0), 1), 0)
+        word = tl.sum(tl.sum(tl.where(turned == first, pending, 0), 1), 0).to(tl.int64) & LOW32
+        i, j = wide(i0 + at // WIDTH), wide(j0 + at % WIDTH * 32) + bit_number(word & -word)
+        rows += batch % row_batches * STATISTICS * m
+        columns += batch % column_batches * STATISTICS * n
+        row_e, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, q, True)
+        column_e, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, q, True)
+        s, c, _steps = sum_in_lanes(
+            a + batch * a_batch + i * a_row, a_step, a_shift, b + batch * b_batch + j * b_column, b_step, b_shift, k,
+            part, PARTS, BLOCK,
+        )  # fmt: skip
+        # |c| and the norms in units of 2^(e_i + e_j): of numbers below the normal range only that range counts.
+        LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
+        size = scaled(tl.abs(s + c), tl.maximum(-(a_shift + b_shift) - (row_e + column_e), -2000))
+        size = tl.maximum(size, scaled(size * 0.0 + 1.0, tl.maximum(LEAST - (row_e + column_e), -1000)))
+        norm = tl.load(rows + NORM1 * m + i).to(tl.float64) + tl.load(columns + NORM1 * n + j).to(tl.float64)
+        # ceil(log2(norm·2^-q/2 / size)), one more at most.
+        need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
+        tl.atomic_add(votes, 1, sem="relaxed")
+        for r in tl.static_range(SYSTEMS):
+            if tl.load(rungs + 4 * r + 1) >= need:
+                tl.atomic_add(votes + 1 + r, 1, sem="relaxed")
+
+
+@triton.jit
+def choose(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, lost, state, m,
+    n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The first number of moduli that suffices for 15 of 16 entries of the sample, or the last one. lost becomes 0."""
+    ticket = take(state + CHOOSE)
+    vectors = 2 * (row_batches * m + column_batches * n)
+    while ticket < SAMPLES:
+        for v in range(ticket * BLOCK, vectors, SAMPLES * BLOCK):
+            at = v + tl.arange(0, BLOCK)
+            tl.store(lost + at, at.to(tl.int32) * 0, mask=at < vectors)
+        _votes(
+            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
+            state + VOTES, ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION, PARTS,
+            TILE, STRIP, COLUMNS, BLOCK,
+        )  # fmt: skip
+        finished(state + CHOOSE + 1)
+        ticket = take(state + CHOOSE)
+    wait_for(state + CHOOSE + 1, SAMPLES)
+    everyone = tl.load(state + VOTES)
+    found = tl.full([], 0, tl.int32)
+    for r in tl.static_range(SYSTEMS - 1):
+        found += (16 * tl.load(state + VOTES + 1 + r) < 15 * everyone).to(tl.int32)
+    # More moduli suffice for all that fewer suffice for, so the failures come first.
+    return found
+
+
+@triton.jit
+def _multiply_tile(left, right, digits, reduction, t, pitch, row_pitch):
+    """digits (SIDE, SIDE) uint8, row_pitch apart, of SIDE rows of left times SIDE rows of right, modulo the t-th."""
+    side, h = tl.arange(0, SIDE), tl.arange(0, DEPTH)
+    p = tl.load(reduction + 3 * t)
+    magic = tl.load(reduction + 3 * t + 1)
+    bias = tl.load(reduction + 3 * t + 2)
+    x_at = left + side.to(tl.int64)[:, None] * pitch + h[None, :]
+    y_at = right + side.to(tl.int64)[:, None] * pitch + h[None, :]
+    acc = tl.zeros([SIDE, SIDE], tl.int32)
+    for start in range(0, pitch, CHUNK):
+        for h0 in range(start, tl.minimum(pitch, start + CHUNK), DEPTH):
+            acc = tl.dot(tl.load(x_at + h0), tl.trans(tl.load(y_at + h0)), acc, out_dtype=tl.int32)
+        acc = reduced(acc, p, magic, bias).to(tl.int32, bitcast=True)
+    tl.store(digits + side[:, None] * row_pitch + side[None, :], acc.to(tl.uint8))
+
+
+@triton.jit(noinline=True)
+def _split_task(
+    task, a, a_batch, a_row, a_step, rows, left, row_lost, powers, base, first, first_of_group, m, terms, bits, moduli,
+    batches, row_batches, height, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr,
+):  # fmt: skip
+    """A tile of the residues of one side: VECTORS of a panel that begins with `first`, TERMS of a matrix of a group."""
+    depths = pitch // TERMS
+    member = task // ((height // VECTORS) * depths)
+    at = first + (task // depths % (height // VECTORS) * VECTORS).to(tl.int32) + tl.arange(0, VECTORS)
+    batch = first_of_group + member
+    # A matrix of which there is one serves the whole group.
+    if (batch < batches) & ((member == 0) | (row_batches > 1)):
+        batch = batch % row_batches
+        plane = wide(height) * pitch
+        split_tile(
+            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
+            left + member * moduli * plane, row_lost + batch * m, at, first, (task % depths * TERMS).to(tl.int32), m,
+            terms, bits, moduli, plane, pitch, part, PARTS, ALONG, RIGHT, TERMS,
+        )  # fmt: skip
+
+
+@triton.jit(noinline=True)
+def _product_task(
+    task, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks, words, batches,
+    row_batches, column_batches, height, width, pitch, part, PARTS: tl.constexpr, STRIP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A tile of digits of one modulus, unless all strips that it belongs to are settled."""
+    across = width // SIDE
+    tiles = wide(height // SIDE) * across
+    tile, t, member = task % tiles, task // tiles % moduli, task // (tiles * moduli)
+    down, over = (tile // across * SIDE).to(tl.int32), (tile % across * SIDE).to(tl.int32)
+    strip = (i_first + down) // STRIP + tl.arange(0, SIDE // STRIP)
+    block = (j_first + over) // COLUMNS + tl.arange(0, SIDE // COLUMNS)
+    batch = first_of_group + member
+    word = (batch * PARTS + part) * words + strip[:, None] * blocks + block[None, :]
+    there = (strip < words // blocks)[:, None] & (block < blocks)[None, :] & (batch < batches)
+    if tl.max(tl.max((tl.load(flags + word, mask=there, other=0) != 0).to(tl.int32), 1), 0) > 0:
+        of_a = tl.where(row_batches > 1, member, 0) * moduli + t
+        of_b = tl.where(column_batches > 1, member, 0) * moduli + t
+        _multiply_tile(
+            left + (of_a * height + down) * pitch, right + (of_b * width + over) * pitch,
+            digits + ((member * moduli + t) * height + down) * width + over, reduction, t, pitch, width,
+        )  # fmt: skip
+
+
+@triton.jit(noinline=True)
+def _join_task(
+    task, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, rows, columns, row_lost, column_lost,
+    reduction, system, nothing_there, counts, settled, i_first, j_first, first_of_group, m, n, terms, q, moduli,
+    left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The flagged entries of a strip."""
+    strips_across = width // COLUMNS
+    member = task // ((height // STRIP) * strips_across)
+    batch = first_of_group + member
+    strip = i_first // STRIP + (task // strips_across % (height // STRIP)).to(tl.int32)
+    block = j_first // COLUMNS + (task % strips_across).to(tl.int32)
+    word = (batch * PARTS + part) * words + strip * blocks + block
+    flagged = tl.load(flags + word, mask=(strip < words // blocks) & (block < blocks) & (batch < batches), other=0)
+    if flagged != 0:
+        plane = wide(height) * width
+        proved = tl.full([], 0, tl.int64)
+        for r0 in range(0, STRIP, JOINED):
+            if (flagged >> (r0 // TILE)) & 1 != 0:
+                proved += join_rows(
+                    out + batch * out_batch + part, row_stride, column_stride,
+                    entry_flags + (word * STRIP + r0) * (COLUMNS // 32), digits + member * moduli * plane, plane, width,
+                    rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                    row_lost + batch % row_batches * m, column_lost + batch % column_batches * n, reduction, system,
+                    nothing_there, m, n, strip * STRIP + r0, block * COLUMNS, i_first, j_first, terms, q, moduli,
+                    left_bits, right_bits, below, PRECISION, JOINED, COLUMNS,
+                )  # fmt: skip
+        tl.atomic_add(counts + EXACT, proved, sem="relaxed")
+        tl.atomic_add(settled, proved, sem="relaxed")
+
+
+@triton.jit
+def multiply_again(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+    entry_flags, left, right, digits, lost, rows, columns, powers, base, reduction, systems, nothing_there, rungs,
+    counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, height, width, group,
+    pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Make flagged entries again by the rung-th number of moduli, in panels of `height` rows and `width` columns of
+    `group` matrices; waits until all is done. counts[EXACT] and state[SETTLED + 1 + run] grow by those that are proved,
+    whose flags are taken back.
+
+    left, right: (group·MODULI, height or width, pitch) int8, digits (group·MODULI, height, width) uint8 of workspace;
+    lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then
+    right; base, reduction: of all moduli. systems: of each, as `many_join.join_rows` takes it. rungs: (SYSTEMS, 4)
+    int32, moduli, bits of rows and of columns, and bits of the limbs that P does not take.
+    """
+    moduli = tl.load(rungs + 4 * rung)
+    left_bits, right_bits = tl.load(rungs + 4 * rung + 1), tl.load(rungs + 4 * rung + 2)
+    below = tl.load(rungs + 4 * rung + 3)
+    row_lost = lost + run * (row_batches * m + column_batches * n)
+    column_lost = row_lost + row_batches * m
+    row_panels, column_panels = tl.cdiv(m, height), tl.cdiv(n, width)
+    depths = pitch // TERMS
+    of_rows, of_columns = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
+    splits = of_rows + of_columns
+    products = wide(height // SIDE) * (width // SIDE) * moduli * group
+    each = splits + products + wide(height // STRIP) * (width // COLUMNS) * group
+    total = each * (row_panels * column_panels * PARTS * tl.cdiv(batches, group))
+    tickets = state + RUN + 2 * run
+    done = tickets + 1
+    ticket = take(tickets)
+    while ticket < total:
+        step = ticket // each
+        task = ticket % each
+        begin = step * each
+        j_first = (step % column_panels * width).to(tl.int32)
+        part = (step // column_panels % PARTS).to(tl.int32)
+        i_first = (step // (column_panels * PARTS) % row_panels * height).to(tl.int32)
+        first_of_group = step // (column_panels * PARTS * row_panels) * group
+        if task < splits:
+            wait_for(done, begin)
+            # Rows serve all panels of columns, and both parts.
+            if task >= of_rows:
+                _split_task(
+                    task - of_rows, b, b_batch, b_column, b_step, columns, right, column_lost,
+                    powers + SYSTEMS * (MODULI * POWERS), base, j_first, first_of_group, n, terms, right_bits, moduli,
+                    batches, column_batches, width, pitch, part, PARTS, B_ALONG, True,
+                )  # fmt: skip
+            elif (j_first == 0) & (part == 0):
+                _split_task(
+                    task, a, a_batch, a_row, a_step, rows, left, row_lost, powers + rung * (MODULI * POWERS), base,
+                    i_first, first_of_group, m, terms, left_bits, moduli, batches, row_batches, height, pitch, part,
+                    PARTS, A_ALONG, False,
+                )  # fmt: skip
+        elif task < splits + products:
+            wait_for(done, begin + splits)
+            _product_task(
+                task - splits, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks,
+                words, batches, row_batches, column_batches, height, width, pitch, part, PARTS, STRIP, COLUMNS,
+            )  # fmt: skip
+        else:
+            wait_for(done, begin + splits + products)
+            _join_task(
+                task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, rows,
+                columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there,
+                counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits,
+                right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part, PRECISION,
+                PARTS, TILE, STRIP, COLUMNS,
+            )  # fmt: skip
+        finished(done)
+        ticket = take(tickets)
+    wait_for(done, total)

@@ -1,0 +1,140 @@
+"""The join of up to 49 moduli: C' from its digits without error, one rounding, and its proof (`cpu.kernels.many`).
+
+S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits
+|y| <= 128 times limbs below 2^40, 49 of them, stay below 2^53. Leading limbs that are zero are shifted out until five
+are left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
+
+Operations: 11 per entry and modulus, about 400 per entry.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.expansion import DOWN, UP, expand, round_expansion, rounded_alike
+from prismm.cuda.kernels.fp64 import NORM1, nearest, power_of_two, wide
+from prismm.cuda.residues.kernels.join_exact import spread, store_flags
+from prismm.cuda.residues.kernels.many_split import exponents
+
+LIMBS = tl.constexpr(9)
+CONSTANTS = tl.constexpr(11)
+"""Numbers of a system before its weights: two of the quotient, P in nine limbs."""
+
+
+@triton.jit
+def _carried(lower, upper, times, part):
+    """A limb within ±2^39, and the one above it with P's part and the carry."""
+    carry = nearest(lower * DOWN)
+    return tl.fma(carry, -UP, lower), tl.fma(times, part, upper) + carry
+
+
+@triton.jit
+def _sunk(zero, here, following):
+    return tl.where(zero, following, here)
+
+
+@triton.jit
+def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
+    """(five limbs, how many were shifted out, a bound of what stands for the rest in units of the third)."""
+    lead = (x0 == 0.0).to(tl.int32) * 0
+    for _ in tl.static_range(LIMBS - 5):
+        zero = x0 == 0.0
+        x0, x1, x2, x3 = _sunk(zero, x0, x1), _sunk(zero, x1, x2), _sunk(zero, x2, x3), _sunk(zero, x3, x4)
+        x4, x5, x6, x7 = _sunk(zero, x4, x5), _sunk(zero, x5, x6), _sunk(zero, x6, x7), _sunk(zero, x7, x8)
+        x8 = tl.where(zero, 0.0, x8)
+        lead += zero.to(tl.int32)
+    rest = tl.where(x5 != 0.0, x5, tl.where(x6 != 0.0, x6, tl.where(x7 != 0.0, x7, x8)))
+    x4 += tl.where(rest > 0.0, 0.25, tl.where(rest < 0.0, -0.25, 0.0))
+    return x0, x1, x2, x3, x4, lead, tl.where(rest != 0.0, DOWN * DOWN, 0.0)
+
+
+@triton.jit
+def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
+    """C' of some entries: h + m + t in units of the third limb left, limbs shifted out, and the bound of `_window`."""
+    s0 = tl.zeros(at.shape, tl.float64)
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    s4 = s0
+    s5 = s0
+    s6 = s0
+    s7 = s0
+    s8 = s0
+    for t in range(0, moduli):
+        digit = tl.load(at + wide(plane) * t, mask=inside, other=0).to(tl.int32)
+        p = tl.load(reduction + 3 * t)
+        d = tl.where(digit > 127, digit - p, digit).to(tl.float64)
+        w = system + CONSTANTS + LIMBS * t
+        s0 = tl.fma(d, tl.load(w), s0)
+        s1 = tl.fma(d, tl.load(w + 1), s1)
+        s2 = tl.fma(d, tl.load(w + 2), s2)
+        s3 = tl.fma(d, tl.load(w + 3), s3)
+        s4 = tl.fma(d, tl.load(w + 4), s4)
+        s5 = tl.fma(d, tl.load(w + 5), s5)
+        s6 = tl.fma(d, tl.load(w + 6), s6)
+        s7 = tl.fma(d, tl.load(w + 7), s7)
+        s8 = tl.fma(d, tl.load(w + 8), s8)
+    # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
+    times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
+    of_p = system + 2
+    s8 = tl.fma(times, tl.load(of_p + 8), s8)
+    s8, s7 = _carried(s8, s7, times, tl.load(of_p + 7))
+    s7, s6 = _carried(s7, s6, times, tl.load(of_p + 6))
+    s6, s5 = _carried(s6, s5, times, tl.load(of_p + 5))
+    s5, s4 = _carried(s5, s4, times, tl.load(of_p + 4))
+    s4, s3 = _carried(s4, s3, times, tl.load(of_p + 3))
+    s3, s2 = _carried(s3, s2, times, tl.load(of_p + 2))
+    s2, s1 = _carried(s2, s1, times, tl.load(of_p + 1))
+    s1, s0 = _carried(s1, s0, times, tl.load(of_p))
+    x0, x1, x2, x3, x4, lead, missing = _window(s0, s1, s2, s3, s4, s5, s6, s7, s8)
+    # Limbs that have been carried: P and the quotient of this are zero.
+    h, m, t = expand(x0, x1, x2, x3, x4, nothing_there, nothing_there, 5)
+    return h, m, t, lead, missing
+
+
+@triton.jit
+def _side(stats, lost, vectors, at, bits, q):
+    """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound."""
+    inside = at < vectors
+    size = tl.load(stats + NORM1 * vectors + at, mask=inside, other=0).to(tl.float64)
+    some = tl.load(lost + at, mask=inside, other=0)
+    return bits - exponents(stats, vectors, at), size * power_of_two(bits - q - 1), (some > 0).to(tl.float64)
+
+
+@triton.jit
+def join_rows(
+    out, row_stride, column_stride, entry_flags, digits, plane, pitch, rows, columns, row_lost, column_lost, reduction,
+    system, nothing_there, m, n, i0, j0, i_first, j_first, terms, q, moduli, left_bits, right_bits, below,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Set the flagged entries of ROWS rows and COLUMNS columns from (i0, j0) on whose rounding is proved, and take
+    their flags back; returns how many.
+
+    digits (moduli, ·, pitch) uint8 from (i_first, j_first) on. system: CONSTANTS numbers, then weights in LIMBS limbs;
+    below: bits of the limbs that P does not take.
+    """
+    WIDTH: tl.constexpr = COLUMNS // 32
+    UNIT: tl.constexpr = 40 * (LIMBS - 3)
+    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    i, j = i0 + row, j0 + column
+    words = tl.load(entry_flags + row[:, None] * WIDTH + column[None, :] // 32)
+    pending = ((words >> (column[None, :] % 32)) & 1 != 0) & (i < m)[:, None] & (j < n)[None, :]
+    at = digits + (i - i_first).to(tl.int64)[:, None] * pitch + (j - j_first)[None, :]
+    h, middle, tail, lead, missing = _expansion(at, pending, plane, reduction, system, moduli, nothing_there)
+    row_shift, n1a, fa = _side(rows, row_lost, m, i, left_bits, q)
+    column_shift, n1b, fb = _side(columns, column_lost, n, j, right_bits, q)
+    # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
+    bound = fa[:, None] * n1b[None, :] + fb[None, :] * n1a[:, None] + fa[:, None] * fb[None, :] * (0.25 * terms)
+    scale = power_of_two(40 * lead + below - UNIT)
+    bound = tl.where(bound > 0.0, bound * (1.0 + 2.0**-40) * scale + missing, 0.0)
+    exponent = UNIT - below - 40 * lead - (row_shift[:, None] + column_shift[None, :])
+    value, alike = rounded_alike(h, middle, spread(bound, middle, tail), exponent, PRECISION)
+    exactly = round_expansion(h, middle, tail, exponent, PRECISION)
+    exact = bound == 0.0
+    proved = pending & (exact | alike)
+    value = tl.where(exact, exactly, value)
+    target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
+    # All flags have been read before any of their words is written.
+    tl.debug_barrier()
+    store_flags(pending & ~proved, entry_flags, ROWS, COLUMNS)
+    return tl.sum(tl.sum(proved.to(tl.int32), 1), 0)

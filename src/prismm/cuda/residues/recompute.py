@@ -1,0 +1,287 @@
+"""Entries that a join leaves uncertified: what is launched to certify or recompute them, and the workspace it takes.
+
+All of it is allocated where residues and digits of the product were, which nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from prismm.core.accuracy import MAGNITUDE, RAW
+from prismm.core.many_moduli import MOST_MODULI, many_moduli, room
+from prismm.core.moduli import coprime_moduli, symmetric
+from prismm.cuda.residues.join import FINISH_ROWS, finish_programs, join_tile
+from prismm.cuda.residues.product import digits_shape
+from prismm.cuda.residues.split import STATISTICS, plane_shape
+from prismm.cuda.residues.tables import join_constants
+from prismm.cuda.views import _ceil
+
+if TYPE_CHECKING:
+    import torch
+
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.residues.split import SplitVectors
+    from prismm.cuda.residues.tables import CertificateTest, Tables
+    from prismm.cuda.views import Result, Vectors
+
+
+FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 32
+"""Uncertified entries of a strip that need no planes of magnitudes; those of a few rows of it that are summed one by
+one; how many of each strip on average are worth the planes; and one in how many of all is worth more moduli.
+"""
+
+UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
+"""Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
+
+MOST_MAGNITUDES = 1 << 17
+"""Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them, and
+nothing is made again by more moduli.
+"""
+
+MAGNITUDE_TILE = 128, 128
+"""Vectors, and elements, to multiples of which planes of magnitudes are rounded up; and those of more moduli."""
+
+SYSTEMS = {53: (18, 24, 32, 40, MOST_MODULI), 24: (10, 14, 20, 30, MOST_MODULI)}
+"""Numbers of moduli that entries are made again by, for results of so many bits."""
+
+COUNTERS = 18
+"""Of a join: its uncertified entries, and what `kernels.many` counts behind them."""
+
+ROOM = 160 << 20
+"""Bytes that products of more moduli may take, if the product's own residues and digits took less."""
+
+
+class Panels(NamedTuple):
+    """Rows and columns of a panel that is made again, and of how many matrices at a time."""
+
+    height: int
+    width: int
+    group: int
+
+    def bytes_taken(self, terms: int) -> int:
+        """By residues and digits of the most moduli."""
+        each = (self.height + self.width) * _ceil(terms, MAGNITUDE_TILE[1]) + self.height * self.width
+        return self.group * MOST_MODULI * each
+
+
+def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int) -> Panels:
+    """The largest that fit where so many bytes were taken before, or in `ROOM`; of one tile at least."""
+    side = MAGNITUDE_TILE[0]
+    limit = max(ROOM, taken)
+    found = Panels(_ceil(rows, side), _ceil(columns, side), 1)
+    while found.bytes_taken(terms) > limit and max(found[:2]) > side:
+        height, width, _ = found
+        # Halve the longer side, in whole tiles.
+        if height >= width:
+            found = Panels(_ceil(-(-height // 2), side), width, 1)
+        else:
+            found = Panels(height, _ceil(-(-width // 2), side), 1)
+    return found._replace(group=max(1, min(batches, limit // max(1, found.bytes_taken(terms)))))
+
+
+@dataclass(frozen=True, eq=False)
+class ManyTables:
+    """What `cuda.residues.kernels.many` reads, on one device: its arguments of the same names."""
+
+    powers: torch.Tensor
+    base: torch.Tensor
+    reduction: torch.Tensor
+    systems: torch.Tensor
+    nothing_there: torch.Tensor
+
+
+_POWERS, _LIMBS = 176, 9
+
+
+@functools.lru_cache(maxsize=64)
+def many_tables(precision: int, device: torch.device) -> ManyTables:
+    """The tables for results of so many bits, made and copied once."""
+    import torch
+
+    chosen = coprime_moduli(256, MOST_MODULI)
+    powers = np.zeros((len(SYSTEMS[precision]) + 1, MOST_MODULI, _POWERS), np.int8)
+    systems = []
+    for r, moduli in enumerate((*SYSTEMS[precision], MOST_MODULI)):
+        whole = math.prod(chosen[:moduli])
+        for t, p in enumerate(chosen[:moduli]):
+            # One side carries (P/p)^-1, so that residues of the product are themselves the digits of the sum.
+            factor = pow(whole // p, -1, p) if r < len(SYSTEMS[precision]) else 1
+            # 128 modulo 256 is -128 as a byte.
+            row = [symmetric(factor << x, p) for x in range(_POWERS)]
+            powers[r, t] = np.array(row).astype(np.int8)
+        if r < len(SYSTEMS[precision]):
+            table = many_moduli(moduli)
+            product, weights = np.zeros(_LIMBS), np.zeros((MOST_MODULI, _LIMBS))
+            product[: table.limbs], weights[:moduli, : table.limbs] = table.product, table.weights
+            systems.append(np.concatenate([table.quotient, product, weights.reshape(-1)]))
+    base = np.array([[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen], np.float32)
+    reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
+    return ManyTables(
+        torch.from_numpy(powers).to(device),
+        torch.from_numpy(base).to(device),
+        torch.tensor(reduction, dtype=torch.int32).to(device),
+        torch.from_numpy(np.stack(systems)).to(device),
+        torch.zeros(5, dtype=torch.float64).to(device),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def rungs(precision: int, terms: int, device: torch.device) -> torch.Tensor:
+    """(systems, 4) int32: moduli, bits of rows and of columns for sums of so many terms, and bits of the limbs below P.
+
+    |C'| <= k·2^(left + right) stays within the room of each (`core.many_moduli`).
+    """
+    import torch
+
+    rows = []
+    for moduli in SYSTEMS[precision]:
+        bits = room(moduli) - max(terms - 1, 0).bit_length()
+        rows.append([moduli, bits // 2, bits - bits // 2, 40 * (_LIMBS - many_moduli(moduli).limbs)])
+    return torch.tensor(rows, dtype=torch.int32).to(device)
+
+
+def certifies_by_magnitudes(test: CertificateTest) -> bool:
+    """Whether products of magnitudes may certify an entry."""
+    return test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
+
+
+def recompute(
+    program: Program, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors, table: Tables,
+    test: CertificateTest, counts: BufferView, state: BufferView, flags: tuple[BufferView, BufferView], taken: int,
+    device: Device,
+) -> None:  # fmt: skip
+    """Settle what `join.join_digits` left uncertified: one or two launches, none where nothing is certified.
+
+    Args:
+        program, out, a, b, left, right, table, test, counts, flags, device: as of `join.join_digits`.
+        state: its counter of uncertified entries, and `COUNTERS` in all, 0 before.
+        taken: bytes of workspace that the product has taken and nobody reads any more.
+    """
+    if test.mode == RAW:
+        return
+    import torch
+
+    from prismm.cuda.residues.kernels import magnitudes, strips
+
+    of_strips, of_entries = flags
+    batches, parts, down, across, strip, width = of_entries.shape
+    side, depth = MAGNITUDE_TILE
+    depths = -(-a.terms // depth)
+    words = down * across
+    by_magnitudes, again = certifies_by_magnitudes(test), left.terms <= MOST_MAGNITUDES
+    reals = (a.buffer.reals(), b.buffer.reals())
+    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
+    # To Triton a larger integer is an int64, and the kernel another one.
+    enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
+    few, places = strip * 32 * width, [program.allocate(torch.int8, 1)] * 2
+    if by_magnitudes and again:  # sums of longer vectors might not fit in 32 bits
+        few = FEW_UNCERTIFIED
+        places = [
+            program.allocate(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)
+        ]
+        program.launch(
+            magnitudes.magnitude_planes, (device.programs,), reals[0], *a_strides, reals[1], *b_strides,
+            left.statistics, right.statistics, *places, state, left.vectors, right.vectors, a.terms, depths,
+            left.batch, right.batch, enough, PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1,
+            SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8, enable_fp_fusion=False,
+        )  # fmt: skip
+    # No more programs than run at once: where nothing is open, each costs its start.
+    programs = min(2 * device.programs, words * batches * parts)
+    sums = program.allocate(torch.int32, programs, strip, 32 * width) if by_magnitudes else places[0]
+    high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
+    panels = panels_within(out.m, out.n, left.terms, batches, taken)
+    pitch = _ceil(left.terms, depth)
+    shapes = (
+        (torch.int8, panels.height, pitch), (torch.int8, panels.width, pitch),
+        (torch.uint8, panels.height, panels.width),
+    )  # fmt: skip
+    spaces = [program.allocate(x, panels.group * MOST_MODULI * y, z) if again else places[0] for x, y, z in shapes]
+    lost = program.allocate(torch.int32, 2, left.batch * left.vectors + right.batch * right.vectors)
+    many = many_tables(test.precision, table.left.device)
+    exact_constants, _ = join_constants(table.moduli, test, table.left.device)
+    strides = tuple(parts * step for step in out.strides)
+    program.launch(
+        strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
+        of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
+        *spaces, lost, many.powers, many.base, many.reduction,
+        many.systems, many.nothing_there, rungs(test.precision, left.terms, table.left.device), left.vectors,
+        right.vectors, a.terms, depths, left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch,
+        right.batch, few, enough, MANY_UNCERTIFIED,
+        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), panels.height, panels.width, panels.group,
+        pitch, PRECISION=test.precision, PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1,
+        TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth,
+        BLOCK=UNCERTIFIED_LANES, MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
+        enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
+    """Shape of an operand's planes of magnitudes, and of what is not zero, in whole tiles."""
+    side, depth = MAGNITUDE_TILE
+    return 2 * parts, _ceil(vectors, side), _ceil(k, depth)
+
+
+def freed_bytes(rows: int, columns: int, k: int, moduli: int, parts: int, split: tuple[bool, bool]) -> int:
+    """Bytes of a matrix's digits and, where both operands are split, of the rows' residues."""
+    planes = moduli * (3 if parts == 2 else 1)
+    return math.prod(digits_shape(rows, columns, planes)) + (
+        math.prod(plane_shape(rows, k, planes)) if all(split) else 0
+    )
+
+
+def workspace_bytes(
+    rows: int,
+    columns: int,
+    k: int,
+    moduli: int,
+    parts: int,
+    test: CertificateTest,
+    split: tuple[bool, bool] = (True, True),
+    *,
+    summed: bool = False,
+) -> int:
+    """Bytes of workspace that a matrix of a batch takes for a block of so many rows and columns, but for what
+    programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
+    """
+    planes = moduli * (3 if parts == 2 else 1)
+    found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
+    for vectors, needs_split in zip((rows, columns), split, strict=True):
+        found += math.prod(plane_shape(vectors, k, planes)) if needs_split else 0
+    if summed:
+        return found + 4 * parts * rows * -(-columns // 32)
+    _, strip, block, _ = join_tile(test.mode)
+    words = parts * -(-rows // strip) * -(-columns // block)
+    found += 4 * words
+    if test.mode != RAW:
+        found += words * strip * block // 8
+    if certifies_by_magnitudes(test) and parts * k <= MOST_MAGNITUDES:
+        found += sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
+    return found
+
+
+def held_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
+    split: tuple[bool, bool] = (True, True),
+) -> int:  # fmt: skip
+    """Bytes of workspace that the programs of a join hold, of so many matrices of a batch, and what products of more
+    moduli take beyond the residues and digits whose place they take.
+    """
+    tile, strip, block, _ = join_tile(test.mode)
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
+    if test.mode == RAW:
+        return found
+    found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS)
+    found += 8 * batches * (rows + columns)
+    if parts * k <= MOST_MAGNITUDES:
+        taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+        panels = panels_within(rows, columns, parts * k, batches, taken)
+        found += max(0, panels.bytes_taken(parts * k) - taken)
+    return found
