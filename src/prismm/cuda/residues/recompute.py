@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from prismm.cuda.views import Result, Vectors
 
 
-FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 32
+FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 1024
 """Uncertified entries of a strip that need no planes of magnitudes; those of a few rows of it that are summed one by
-one; how many of each strip on average are worth the planes; and one in how many of all is worth more moduli.
+one; how many of each strip on average are worth the planes; and one in how many of all may be worth more moduli.
 """
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
@@ -48,42 +48,58 @@ nothing is made again by more moduli.
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up; and those of more moduli."""
 
-SYSTEMS = {53: (18, 24, 32, 40, MOST_MODULI), 24: (10, 14, 20, 30, MOST_MODULI)}
+SYSTEMS = {
+    53: (16, 18, 20, 22, 24, 27, 31, 36, 42, MOST_MODULI),
+    24: (8, 10, 12, 14, 17, 20, 24, 30, 38, MOST_MODULI),
+}
 """Numbers of moduli that entries are made again by, for results of so many bits."""
 
-COUNTERS = 18
+SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6)
+"""What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
+
+COUNTERS = 24
 """Of a join: its uncertified entries, and what `kernels.many` counts behind them."""
 
-ROOM = 160 << 20
-"""Bytes that products of more moduli may take, if the product's own residues and digits took less."""
+ROOM, NARROW = 160 << 20, 512
+"""Bytes that products of more moduli may take, if the product's own residues and digits took less; and rows and columns
+of a panel that are made fewer only if others do not do.
+"""
 
 
 class Panels(NamedTuple):
-    """Rows and columns of a panel that is made again, and of how many matrices at a time."""
+    """Rows and columns of a panel that is made again by so many moduli, and of how many matrices at a time."""
 
     height: int
     width: int
     group: int
+    moduli: int
 
-    def bytes_taken(self, terms: int) -> int:
-        """By residues and digits of the most moduli."""
-        each = (self.height + self.width) * _ceil(terms, MAGNITUDE_TILE[1]) + self.height * self.width
-        return self.group * MOST_MODULI * each
+    def spaces(self, terms: int) -> tuple[int, int, int]:
+        """Bytes of the residues of rows and of columns, and of digits."""
+        planes, pitch = self.group * self.moduli, _ceil(terms, MAGNITUDE_TILE[1])
+        return planes * self.height * pitch, planes * self.width * pitch, planes * self.height * self.width
 
 
-def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int) -> Panels:
-    """The largest that fit where so many bytes were taken before, or in `ROOM`; of one tile at least."""
+def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int, moduli: int) -> Panels:
+    """The largest that fit where so many bytes were taken before, or in `ROOM`; of one tile at least.
+
+    Rows are split once, columns once for each panel of rows: so rows are kept while they can.
+    """
     side = MAGNITUDE_TILE[0]
     limit = max(ROOM, taken)
-    found = Panels(_ceil(rows, side), _ceil(columns, side), 1)
-    while found.bytes_taken(terms) > limit and max(found[:2]) > side:
-        height, width, _ = found
-        # Halve the longer side, in whole tiles.
-        if height >= width:
-            found = Panels(_ceil(-(-height // 2), side), width, 1)
+    found = Panels(_ceil(rows, side), _ceil(columns, side), 1, moduli)
+    while sum(found.spaces(terms)) > limit and max(found[:2]) > side:
+        height, width = found[:2]
+        if width > NARROW or height <= max(side, min(NARROW, width)):
+            found = found._replace(width=_ceil(-(-width // 2), side))
         else:
-            found = Panels(height, _ceil(-(-width // 2), side), 1)
-    return found._replace(group=max(1, min(batches, limit // max(1, found.bytes_taken(terms)))))
+            found = found._replace(height=_ceil(-(-height // 2), side))
+    return found._replace(group=max(1, min(batches, limit // sum(found.spaces(terms)))))
+
+
+def spaces_of(some: tuple[Panels, ...], terms: int) -> list[int]:
+    """Bytes of each kind that suffice for all of these."""
+    return [max(x) for x in zip(*(each.spaces(terms) for each in some), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +111,7 @@ class ManyTables:
     reduction: torch.Tensor
     systems: torch.Tensor
     nothing_there: torch.Tensor
+    seconds: torch.Tensor
 
 
 _POWERS, _LIMBS = 176, 9
@@ -129,22 +146,32 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
         torch.tensor(reduction, dtype=torch.int32).to(device),
         torch.from_numpy(np.stack(systems)).to(device),
         torch.zeros(5, dtype=torch.float64).to(device),
+        torch.tensor(SECONDS, dtype=torch.float32).to(device),
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def rungs(precision: int, terms: int, device: torch.device) -> torch.Tensor:
-    """(systems, 4) int32: moduli, bits of rows and of columns for sums of so many terms, and bits of the limbs below P.
+def rungs(terms: int, panels: tuple[Panels, ...], device: torch.device) -> torch.Tensor:
+    """(systems, 7) int32: moduli, bits of rows and of columns for sums of so many terms, bits of the limbs below P, and
+    rows, columns and matrices of panels.
 
     |C'| <= k·2^(left + right) stays within the room of each (`core.many_moduli`).
     """
     import torch
 
     rows = []
-    for moduli in SYSTEMS[precision]:
+    for height, width, group, moduli in panels:
         bits = room(moduli) - max(terms - 1, 0).bit_length()
-        rows.append([moduli, bits // 2, bits - bits // 2, 40 * (_LIMBS - many_moduli(moduli).limbs)])
+        below = 40 * (_LIMBS - many_moduli(moduli).limbs)
+        rows.append([moduli, bits // 2, bits - bits // 2, below, height, width, group])
     return torch.tensor(rows, dtype=torch.int32).to(device)
+
+
+def panels_of(
+    rows: int, columns: int, terms: int, batches: int, taken: int, precision: int
+) -> tuple[Panels, ...]:  # fmt: skip
+    """Those of every number of moduli."""
+    return tuple(panels_within(rows, columns, terms, batches, taken, moduli) for moduli in SYSTEMS[precision])
 
 
 def certifies_by_magnitudes(test: CertificateTest) -> bool:
@@ -196,13 +223,13 @@ def recompute(
     programs = min(2 * device.programs, words * batches * parts)
     sums = program.allocate(torch.int32, programs, strip, 32 * width) if by_magnitudes else places[0]
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
-    panels = panels_within(out.m, out.n, left.terms, batches, taken)
+    panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
-    shapes = (
-        (torch.int8, panels.height, pitch), (torch.int8, panels.width, pitch),
-        (torch.uint8, panels.height, panels.width),
-    )  # fmt: skip
-    spaces = [program.allocate(x, panels.group * MOST_MODULI * y, z) if again else places[0] for x, y, z in shapes]
+    kinds = torch.int8, torch.int8, torch.uint8
+    spaces = [
+        program.allocate(kind, size) if again else places[0]
+        for kind, size in zip(kinds, spaces_of(panels, left.terms), strict=True)
+    ]
     lost = program.allocate(torch.int32, 2, left.batch * left.vectors + right.batch * right.vectors)
     many = many_tables(test.precision, table.left.device)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
@@ -210,15 +237,13 @@ def recompute(
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        *spaces, lost, many.powers, many.base, many.reduction,
-        many.systems, many.nothing_there, rungs(test.precision, left.terms, table.left.device), left.vectors,
-        right.vectors, a.terms, depths, left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch,
-        right.batch, few, enough, MANY_UNCERTIFIED,
-        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), panels.height, panels.width, panels.group,
-        pitch, PRECISION=test.precision, PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1,
-        TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth,
-        BLOCK=UNCERTIFIED_LANES, MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
-        enable_fp_fusion=False,
+        *spaces, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        rungs(left.terms, panels, table.left.device), many.seconds, left.vectors, right.vectors, a.terms, depths,
+        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, few, enough, MANY_UNCERTIFIED,
+        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, PRECISION=test.precision,
+        PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
+        HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
+        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -282,6 +307,6 @@ def held_bytes(
     found += 8 * batches * (rows + columns)
     if parts * k <= MOST_MAGNITUDES:
         taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
-        panels = panels_within(rows, columns, parts * k, batches, taken)
-        found += max(0, panels.bytes_taken(parts * k) - taken)
+        panels = panels_of(rows, columns, parts * k, batches, taken, test.precision)
+        found += max(0, sum(spaces_of(panels, parts * k)) - taken)
     return found

@@ -1,8 +1,8 @@
 """Uncertified entries of many rows and columns, made again by up to 49 moduli, all within one kernel.
 
-How many moduli is found from some of the entries: with `bits` of a row's elements, those of A' below 2^e lose half a
-unit, 2^(e - bits - 1), each, so that an entry of size |c| is rounded surely where
-2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 is far below half an ulp of it.
+How many moduli is found from some of the entries, and from the seconds that they are expected to take. With `bits` of a
+row's elements, those of A' below 2^e lose half a unit, 2^(e - bits - 1), each, so that an entry of size |c| is rounded
+surely where 2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 is far below half an ulp of it.
 
 Programs take tickets, whose order is that of the work: splits, then products, then joins of a panel of rows and one of
 columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is done. Whoever
@@ -16,15 +16,15 @@ M·R·C bytes of digits.
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.fp64 import LOW32, NORM1, STATISTICS, bit_number, exponent_field, scaled, wide
+from prismm.cuda.kernels.fp64 import LOW32, NORM1, STATISTICS, bit_number, exponent_field, multiple, scaled, wide
 from prismm.cuda.residues.kernels.join_exact import bound_terms
 from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_rows
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.product import reduced
-from prismm.cuda.residues.kernels.repair import EXACT, strip_of, sum_in_lanes
+from prismm.cuda.residues.kernels.repair import EXACT, decided, strip_of, sum_in_lanes
 
 MODULI = tl.constexpr(49)
-SYSTEMS = tl.constexpr(5)
+SYSTEMS = tl.constexpr(10)
 """Numbers of moduli that there are to choose from, and the most."""
 
 SAMPLES = tl.constexpr(128)
@@ -33,14 +33,19 @@ SAMPLES = tl.constexpr(128)
 SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 """Rows and columns of a product's tile, and terms of a step."""
 
-VECTORS, TERMS = tl.constexpr(32), tl.constexpr(64)
-"""Of a tile that is split at once."""
+VECTORS, TERMS, SPLIT = tl.constexpr(32), tl.constexpr(64), tl.constexpr(4)
+"""Of a tile that is split at once, and how many tiles along a vector one ticket splits."""
 
-JOINED = tl.constexpr(2)
+JOINED = tl.constexpr(4)
 """Rows of a strip that are joined at once."""
 
 CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
+
+PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START = (tl.constexpr(x) for x in range(6))
+"""What `recompute.SECONDS` holds: for each term of an entry that is settled alone, in twice float64's precision, and
+more where that does not decide; for each modulus of an element, of a product of two, and of an entry; and for waiting.
+"""
 
 SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
@@ -48,6 +53,14 @@ SPARE = tl.constexpr(6)
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
 CERTIFY, CHOOSE, RUN = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5)
 """Of strips that magnitudes certify; of the sample; of two runs."""
+
+SHARE = tl.constexpr(8)
+"""Rows of a strip that are joined by a ticket."""
+
+RUNG = tl.constexpr(7)
+"""Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; and of panels
+that fit in workspace rows, columns, and matrices.
+"""
 
 SETTLED, VOTES = tl.constexpr(9), tl.constexpr(12)
 """How many entries magnitudes certified, and each run proved; entries of the sample, and for how many of them each
@@ -83,8 +96,8 @@ def _votes(
     n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """votes[0] grows by 1, and votes[1 + r] where the r-th number of moduli suffices, for one uncertified entry of the
-    sample's share of strips; by none where there is none.
+    """For one uncertified entry of the sample's share of strips, if there is one: votes[0] grows by 1, votes[1] where
+    twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     SIZE: tl.constexpr = STRIP * WIDTH
@@ -113,7 +126,9 @@ def _votes(
         columns += batch % column_batches * STATISTICS * n
         row_e, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, q, True)
         column_e, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, q, True)
-        s, c, _steps = sum_in_lanes(
+        _, _, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
+        _, _, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
+        s, c, steps = sum_in_lanes(
             a + batch * a_batch + i * a_row, a_step, a_shift, b + batch * b_batch + j * b_column, b_step, b_shift, k,
             part, PARTS, BLOCK,
         )  # fmt: skip
@@ -125,18 +140,40 @@ def _votes(
         # ceil(log2(norm·2^-q/2 / size)), one more at most.
         need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
         tl.atomic_add(votes, 1, sem="relaxed")
+        _value, proved = decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+        if not proved:
+            tl.atomic_add(votes + 1, 1, sem="relaxed")
         for r in tl.static_range(SYSTEMS):
-            if tl.load(rungs + 4 * r + 1) >= need:
-                tl.atomic_add(votes + 1 + r, 1, sem="relaxed")
+            if tl.load(rungs + RUNG * r + 1) >= need:
+                tl.atomic_add(votes + 2 + r, 1, sem="relaxed")
+
+
+@triton.jit
+def seconds_alone(seconds, state, k):
+    """Of one entry of so many terms, on average of the sample."""
+    voters, undecided = tl.load(state + VOTES), tl.load(state + VOTES + 1)
+    share = undecided.to(tl.float32) / tl.maximum(voters, 1).to(tl.float32)
+    return k * (tl.load(seconds + PAIRED) + tl.load(seconds + EXACTLY) * share)
+
+
+@triton.jit
+def seconds_again(seconds, rungs, rung, entries, elements, k):
+    """Of so many entries and elements of both operands, by the rung-th number of moduli."""
+    each = entries.to(tl.float32) * (k * tl.load(seconds + BY_PRODUCT) + tl.load(seconds + BY_JOIN))
+    each += elements.to(tl.float32) * tl.load(seconds + BY_SPLIT)
+    return tl.load(rungs + RUNG * rung).to(tl.float32) * each + tl.load(seconds + START)
 
 
 @triton.jit
 def choose(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, lost, state, m,
-    n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds, lost,
+    state, open_entries, entries, elements, m, n, k, q, blocks, words, batches, row_batches, column_batches,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first number of moduli that suffices for 15 of 16 entries of the sample, or the last one. lost becomes 0."""
+    """The number of moduli that is expected to settle so many open entries first, with those that it leaves; SYSTEMS
+    where settling all of them alone is. lost becomes 0.
+    """
     ticket = take(state + CHOOSE)
     vectors = 2 * (row_batches * m + column_batches * n)
     while ticket < SAMPLES:
@@ -151,11 +188,15 @@ def choose(
         finished(state + CHOOSE + 1)
         ticket = take(state + CHOOSE)
     wait_for(state + CHOOSE + 1, SAMPLES)
-    everyone = tl.load(state + VOTES)
-    found = tl.full([], 0, tl.int32)
-    for r in tl.static_range(SYSTEMS - 1):
-        found += (16 * tl.load(state + VOTES + 1 + r) < 15 * everyone).to(tl.int32)
-    # More moduli suffice for all that fewer suffice for, so the failures come first.
+    voters = tl.maximum(tl.load(state + VOTES), 1).to(tl.float32)
+    alone = open_entries.to(tl.float32) * seconds_alone(seconds, state, k)
+    best = alone
+    found = tl.full([], 0, tl.int32) + SYSTEMS
+    for r in tl.static_range(SYSTEMS):
+        left = 1.0 - tl.load(state + VOTES + 2 + r).to(tl.float32) / voters
+        takes = seconds_again(seconds, rungs, r, entries, elements, k) + left * alone
+        found = tl.where(takes < best, r, found)
+        best = tl.minimum(best, takes)
     return found
 
 
@@ -182,7 +223,8 @@ def _split_task(
     batches, row_batches, height, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr,
 ):  # fmt: skip
     """A tile of the residues of one side: VECTORS of a panel that begins with `first`, TERMS of a matrix of a group."""
-    depths = pitch // TERMS
+    pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
+    depths = tl.cdiv(pitch, TERMS * SPLIT)
     member = task // ((height // VECTORS) * depths)
     at = first + (task // depths % (height // VECTORS) * VECTORS).to(tl.int32) + tl.arange(0, VECTORS)
     batch = first_of_group + member
@@ -190,11 +232,13 @@ def _split_task(
     if (batch < batches) & ((member == 0) | (row_batches > 1)):
         batch = batch % row_batches
         plane = wide(height) * pitch
-        split_tile(
-            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
-            left + member * moduli * plane, row_lost + batch * m, at, first, (task % depths * TERMS).to(tl.int32), m,
-            terms, bits, moduli, plane, pitch, part, PARTS, ALONG, RIGHT, TERMS,
-        )  # fmt: skip
+        h_first = (task % depths * (TERMS * SPLIT)).to(tl.int32)
+        for h0 in range(h_first, tl.minimum(h_first + TERMS * SPLIT, pitch), TERMS):
+            split_tile(
+                a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
+                left + member * moduli * plane, row_lost + batch * m, at, first, h0, m, terms, bits, moduli, plane,
+                pitch, part, PARTS, ALONG, RIGHT, TERMS,
+            )  # fmt: skip
 
 
 @triton.jit(noinline=True)
@@ -204,6 +248,7 @@ def _product_task(
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """A tile of digits of one modulus, unless all strips that it belongs to are settled."""
+    pitch, height, width = multiple(pitch, DEPTH), multiple(height, SIDE), multiple(width, SIDE)
     across = width // SIDE
     tiles = wide(height // SIDE) * across
     tile, t, member = task % tiles, task // tiles % moduli, task // (tiles * moduli)
@@ -229,18 +274,19 @@ def _join_task(
     left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The flagged entries of a strip."""
+    """The flagged entries of some rows of a strip. The digits' alignment is not told: lanes take one entry each."""
     strips_across = width // COLUMNS
-    member = task // ((height // STRIP) * strips_across)
+    member = task // ((height // SHARE) * strips_across)
     batch = first_of_group + member
-    strip = i_first // STRIP + (task // strips_across % (height // STRIP)).to(tl.int32)
+    row = (task // strips_across % (height // SHARE) * SHARE).to(tl.int32)
+    strip = (i_first + row) // STRIP
     block = j_first // COLUMNS + (task % strips_across).to(tl.int32)
     word = (batch * PARTS + part) * words + strip * blocks + block
     flagged = tl.load(flags + word, mask=(strip < words // blocks) & (block < blocks) & (batch < batches), other=0)
     if flagged != 0:
         plane = wide(height) * width
         proved = tl.full([], 0, tl.int64)
-        for r0 in range(0, STRIP, JOINED):
+        for r0 in range(row % STRIP, row % STRIP + SHARE, JOINED):
             if (flagged >> (r0 // TILE)) & 1 != 0:
                 proved += join_rows(
                     out + batch * out_batch + part, row_stride, column_stride,
@@ -258,44 +304,50 @@ def _join_task(
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, digits, lost, rows, columns, powers, base, reduction, systems, nothing_there, rungs,
-    counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, height, width, group,
-    pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Make flagged entries again by the rung-th number of moduli, in panels of `height` rows and `width` columns of
-    `group` matrices; waits until all is done. counts[EXACT] and state[SETTLED + 1 + run] grow by those that are proved,
-    whose flags are taken back.
+    """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
+    state[SETTLED + 1 + run] grow by those that are proved, whose flags are taken back.
 
-    left, right: (group·MODULI, height or width, pitch) int8, digits (group·MODULI, height, width) uint8 of workspace;
-    lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then
-    right; base, reduction: of all moduli. systems: of each, as `many_join.join_rows` takes it. rungs: (SYSTEMS, 4)
-    int32, moduli, bits of rows and of columns, and bits of the limbs that P does not take.
+    left, right: (matrices·moduli, rows or columns of a panel, pitch) int8, digits (matrices·moduli, rows, columns)
+    uint8 of workspace; lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for
+    each system, then right; base, reduction: of all moduli. systems: of each, as `many_join.join_rows` takes it. rungs:
+    (SYSTEMS, RUNG) int32.
     """
-    moduli = tl.load(rungs + 4 * rung)
-    left_bits, right_bits = tl.load(rungs + 4 * rung + 1), tl.load(rungs + 4 * rung + 2)
-    below = tl.load(rungs + 4 * rung + 3)
+    rungs += RUNG * rung
+    moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
+    below, of_height, of_width, group = tl.load(rungs + 3), tl.load(rungs + 4), tl.load(rungs + 5), tl.load(rungs + 6)
+    # Triton learns from this how wide accesses may be.
+    pitch, height, width = multiple(pitch, DEPTH), multiple(of_height, SIDE), multiple(of_width, SIDE)
     row_lost = lost + run * (row_batches * m + column_batches * n)
     column_lost = row_lost + row_batches * m
     row_panels, column_panels = tl.cdiv(m, height), tl.cdiv(n, width)
-    depths = pitch // TERMS
+    depths = tl.cdiv(pitch, TERMS * SPLIT)
     of_rows, of_columns = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
     splits = of_rows + of_columns
     products = wide(height // SIDE) * (width // SIDE) * moduli * group
-    each = splits + products + wide(height // STRIP) * (width // COLUMNS) * group
+    each = splits + products + wide(height // SHARE) * (width // COLUMNS) * group
     total = each * (row_panels * column_panels * PARTS * tl.cdiv(batches, group))
     tickets = state + RUN + 2 * run
     done = tickets + 1
+    # What this program has waited for.
+    known = tl.full([], -1, tl.int64)
     ticket = take(tickets)
     while ticket < total:
         step = ticket // each
         task = ticket % each
-        begin = step * each
+        # Where the ticket's stage begins.
+        begin = step * each + tl.where(task < splits, 0, tl.where(task < splits + products, splits, splits + products))
+        if begin > known:
+            wait_for(done, begin)
+            known = begin
         j_first = (step % column_panels * width).to(tl.int32)
         part = (step // column_panels % PARTS).to(tl.int32)
         i_first = (step // (column_panels * PARTS) % row_panels * height).to(tl.int32)
         first_of_group = step // (column_panels * PARTS * row_panels) * group
         if task < splits:
-            wait_for(done, begin)
             # Rows serve all panels of columns, and both parts.
             if task >= of_rows:
                 _split_task(
@@ -310,19 +362,17 @@ def multiply_again(
                     PARTS, A_ALONG, False,
                 )  # fmt: skip
         elif task < splits + products:
-            wait_for(done, begin + splits)
             _product_task(
                 task - splits, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks,
                 words, batches, row_batches, column_batches, height, width, pitch, part, PARTS, STRIP, COLUMNS,
             )  # fmt: skip
         else:
-            wait_for(done, begin + splits + products)
             _join_task(
                 task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, rows,
                 columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there,
                 counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits,
-                right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part, PRECISION,
-                PARTS, TILE, STRIP, COLUMNS,
+                right_bits, below, blocks, words, batches, row_batches, column_batches, of_height, of_width, part,
+                PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip
         finished(done)
         ticket = take(tickets)

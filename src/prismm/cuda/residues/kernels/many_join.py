@@ -59,7 +59,7 @@ def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
     s6 = s0
     s7 = s0
     s8 = s0
-    for t in range(0, moduli):
+    for t in tl.range(0, moduli, loop_unroll_factor=4):
         digit = tl.load(at + wide(plane) * t, mask=inside, other=0).to(tl.int32)
         p = tl.load(reduction + 3 * t)
         d = tl.where(digit > 127, digit - p, digit).to(tl.float64)

@@ -94,7 +94,7 @@ def split_tile(
     # Elements of vectors that are not finite may be anything; the table has so many powers.
     up = tl.minimum(up, POWERS - 1).to(tl.int32)
     target = planes + (at - first).to(tl.int64)[:, None] * pitch + h[None, :]
-    for t in range(0, moduli):
+    for t in tl.range(0, moduli, loop_unroll_factor=4):
         p, inverse = tl.load(base + FACTORS * t), tl.load(base + FACTORS * t + 1)
         f1, f2 = tl.load(base + FACTORS * t + 2), tl.load(base + FACTORS * t + 3)
         s = c0 + c1 * f1 + c2 * f2 + c3 * tl.load(base + FACTORS * t + 4)

@@ -2,8 +2,9 @@
 
 Few are settled one by one, by the program that finds them. More than a few of a strip are certified by products of
 magnitudes, where |a||b| may certify them (`magnitudes`), and the rows left are summed in twice float64's precision.
-Where more than one in 32 of all entries is uncertified, all programs certify first; if as many are left, these are made
-again by more moduli (`many`), and again by the most that there are. Values are those of a CPU on every path.
+Where more than one in 1024 of all entries is uncertified, all programs certify first. If as many are left, these are
+made again by more moduli (`many`) where that is expected to be faster, and once more by the most that there are. Values
+are those of a CPU on every path.
 """
 
 import triton
@@ -20,6 +21,8 @@ from prismm.cuda.residues.kernels.many import (
     choose,
     finished,
     multiply_again,
+    seconds_again,
+    seconds_alone,
     take,
     wait_for,
 )
@@ -151,14 +154,14 @@ def _settle_strip(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
         "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few", "few_of_all",
-        "many", "many_of_all", "height", "width", "group", "pitch",
+        "many", "many_of_all", "pitch",
     ]
 )  # fmt: skip
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, again_left, again_right,
-    again_digits, lost, powers, base, reduction, systems, nothing_there, rungs, m, n, k, depths, terms, q, blocks,
-    words, batches, row_batches, column_batches, few, few_of_all, many, many_of_all, height, width, group, pitch,
+    again_digits, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms, q,
+    blocks, words, batches, row_batches, column_batches, few, few_of_all, many, many_of_all, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr,
@@ -206,25 +209,31 @@ def repair_strips(
                     wait_for(state + CERTIFY + 1, everything)
                 open_entries = asked - tl.load(state + SETTLED)
                 if open_entries > many_of_all:
+                    entries = wide(batches) * PARTS * m * n
+                    elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
                     rung = choose(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns,
-                        rungs, lost, state, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION,
-                        PARTS, TILE, STRIP, COLUMNS, BLOCK,
+                        rungs, seconds, lost, state, open_entries, entries, elements, m, n, k, q, blocks, words,
+                        batches, row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
                     )  # fmt: skip
                     run = tl.full([], 0, tl.int32)
+                    run = tl.where(rung == SYSTEMS, 2, run)
                     while run < 2:
                         multiply_again(
                             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
                             column_stride, flags, entry_flags, again_left, again_right, again_digits, lost, rows,
                             columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung,
-                            m, n, terms, q, blocks, words, batches, row_batches, column_batches, height, width, group,
-                            pitch, PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS,
+                            m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION,
+                            PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS,
                         )  # fmt: skip
                         open_entries -= tl.load(state + SETTLED + 1 + run)
-                        # Once more by the most moduli, if as many are left.
-                        again = (rung < SYSTEMS - 1) & (open_entries > many_of_all)
-                        run = tl.where(again, run + 1, 2)
+                        # Once more by the most moduli, which may make all exact, if what is left is worth that.
+                        last = rung == SYSTEMS - 1
                         rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
+                        alone = open_entries.to(tl.float32) * seconds_alone(seconds, state, k)
+                        run = tl.where(
+                            last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
+                        )
         for start in range(tl.program_id(0), everything, tl.num_programs(0) * SPAN):
             mine = start + lanes * tl.num_programs(0)
             some = tl.load(flags + mine, mask=mine < everything, other=0)
