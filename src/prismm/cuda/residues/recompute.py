@@ -37,7 +37,7 @@ FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 1024
 one; how many of each strip on average are worth the planes; and one in how many of all may be worth more moduli.
 """
 
-UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
+UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
 MOST_MAGNITUDES = 1 << 17
@@ -239,11 +239,13 @@ def recompute(
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
         *spaces, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), many.seconds, left.vectors, right.vectors, a.terms, depths,
-        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, few, enough, MANY_UNCERTIFIED,
+        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, few, enough,
+        MANY_UNCERTIFIED,
         min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, PRECISION=test.precision,
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
-        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS, enable_fp_fusion=False,
+        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS, maxnreg=UNCERTIFIED_REGISTERS,
+        enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -23,6 +23,9 @@ from prismm.cuda.kernels.fp64 import (
     LOW32,
     STATISTICS,
     bit_number,
+    bits_of,
+    exponent_field,
+    float_of,
     nothing,
     power_of_two,
     scaled,
@@ -140,6 +143,50 @@ def doubled(
     _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
     s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
     return decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+
+
+@triton.jit
+def _fraction(x):
+    """(m, e) of a finite x = m·2^e, 1 <= |m| < 2; m = 0 for zero."""
+    small = exponent_field(x) == 0
+    lifted = tl.where(small, x * 18446744073709551616.0, x)  # 2^64
+    e = exponent_field(lifted) - tl.where(small, 1023 + 64, 1023)
+    m = float_of((bits_of(lifted) & ~EXPONENT) | 0x3FF0000000000000)
+    return tl.where(x == 0.0, 0.0, m), e
+
+
+@triton.jit
+def doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """`doubled` with the largest product as the unit, for entries far below their row's and column's largest elements.
+
+    Products below 2^-1000 of that are left out, and rests below 2^-1074 rounded: by less than `error_of_sums` has for
+    what underflows.
+    """
+    lanes = tl.arange(0, BLOCK)
+    most = tl.full([BLOCK], -5000, tl.int32)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        _mx, ex = _fraction(x)
+        _my, ey = _fraction(y)
+        most = tl.maximum(most, tl.where((x != 0.0) & (y != 0.0), ex + ey, -5000))
+    top = tl.max(most, 0)
+    s = tl.zeros([BLOCK], tl.float64)
+    c = tl.zeros([BLOCK], tl.float64)
+    size = tl.zeros([BLOCK], tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        mx, ex = _fraction(x)
+        my, ey = _fraction(y)
+        by = ex + ey - top
+        unit = tl.where(by < -1000, 0.0, power_of_two(tl.minimum(tl.maximum(by, -1000), 0)))
+        product = mx * my
+        rest = tl.fma(mx, my, -product) * unit
+        product = product * unit
+        s, error = two_sum(s, product)
+        c += error + rest
+        size += tl.abs(product)
+    s, c = tl.reduce((s, c), 0, _add_pairs)
+    return decided(s, c, top, tl.sum(size, 0), 2 * (k // BLOCK + 16), PRECISION)
 
 
 @triton.jit

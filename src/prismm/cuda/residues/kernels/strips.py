@@ -30,6 +30,7 @@ from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
     doubled,
+    doubled_by_itself,
     magnitude_proves,
     magnitude_sum,
     strip_of,
@@ -60,6 +61,8 @@ def _settle_entry(
         exact, decided_so = doubled(
             a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
         )  # fmt: skip
+        if not decided_so:
+            exact, decided_so = doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION, PARTS, BLOCK)
         if not decided_so:
             exact = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         tl.store(target, exact if PRECISION == 53 else exact.to(tl.float32))
