@@ -37,6 +37,9 @@ FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 1024
 one; how many of each strip on average are worth the planes; and one in how many of all may be worth more moduli.
 """
 
+LISTED = 32
+"""Rows of a strip whose entries a program of `kernels.many` lists at once."""
+
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
@@ -230,6 +233,7 @@ def recompute(
         program.allocate(kind, size) if again else places[0]
         for kind, size in zip(kinds, spaces_of(panels, left.terms), strict=True)
     ]
+    listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
     lost = program.allocate(torch.int32, 2, left.batch * left.vectors + right.batch * right.vectors)
     many = many_tables(test.precision, table.left.device)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
@@ -237,7 +241,7 @@ def recompute(
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        *spaces, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        *spaces, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), many.seconds, left.vectors, right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, few, enough,
         MANY_UNCERTIFIED,
@@ -305,7 +309,7 @@ def held_bytes(
     found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
     if test.mode == RAW:
         return found
-    found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS)
+    found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS + 4 * LISTED)
     found += 8 * batches * (rows + columns)
     if parts * k <= MOST_MAGNITUDES:
         taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)

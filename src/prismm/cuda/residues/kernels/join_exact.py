@@ -222,7 +222,7 @@ def expand_digits(
     s3 = s0
     s4 = s0
     if SHORT:
-        for t in range(MODULI):
+        for t in tl.range(0, MODULI, loop_unroll_factor=4):
             s0, s1, s2, s3, s4 = _add_digit(
                 s0, s1, s2, s3, s4, at, plane, t, reduction, constants, read, MODULI, LIMBS, PART
             )  # fmt: skip

@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import LOW32, NORM1, STATISTICS, bit_number, exponent_field, multiple, scaled, wide
-from prismm.cuda.residues.kernels.join_exact import bound_terms
-from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_rows
+from prismm.cuda.residues.kernels.join_exact import bound_terms, store_flags
+from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_entries
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.product import reduced
 from prismm.cuda.residues.kernels.repair import EXACT, decided, strip_of, sum_in_lanes
@@ -36,8 +36,8 @@ SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 VECTORS, TERMS, SPLIT = tl.constexpr(32), tl.constexpr(64), tl.constexpr(4)
 """Of a tile that is split at once, and how many tiles along a vector one ticket splits."""
 
-JOINED = tl.constexpr(4)
-"""Rows of a strip that are joined at once."""
+JOINED, SHARE = tl.constexpr(512), tl.constexpr(32)
+"""Entries that are joined at once, and rows of a strip whose entries one ticket joins."""
 
 CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
@@ -53,9 +53,6 @@ SPARE = tl.constexpr(6)
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
 CERTIFY, CHOOSE, RUN = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5)
 """Of strips that magnitudes certify; of the sample; of two runs."""
-
-SHARE = tl.constexpr(8)
-"""Rows of a strip that are joined by a ticket."""
 
 RUNG = tl.constexpr(7)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; and of panels
@@ -149,11 +146,9 @@ def _votes(
 
 
 @triton.jit
-def seconds_alone(seconds, state, k):
-    """Of one entry of so many terms, on average of the sample."""
-    voters, undecided = tl.load(state + VOTES), tl.load(state + VOTES + 1)
-    share = undecided.to(tl.float32) / tl.maximum(voters, 1).to(tl.float32)
-    return k * (tl.load(seconds + PAIRED) + tl.load(seconds + EXACTLY) * share)
+def seconds_alone(seconds, undecided, k):
+    """Of one entry of so many terms, of which twice float64's precision leaves that share undecided."""
+    return k * (tl.load(seconds + PAIRED) + tl.load(seconds + EXACTLY) * undecided)
 
 
 @triton.jit
@@ -189,8 +184,10 @@ def choose(
         ticket = take(state + CHOOSE)
     wait_for(state + CHOOSE + 1, SAMPLES)
     voters = tl.maximum(tl.load(state + VOTES), 1).to(tl.float32)
-    alone = open_entries.to(tl.float32) * seconds_alone(seconds, state, k)
-    best = alone
+    undecided = tl.load(state + VOTES + 1).to(tl.float32) / voters
+    best = open_entries.to(tl.float32) * seconds_alone(seconds, undecided, k)
+    # What moduli leave is mostly what twice float64's precision leaves, too.
+    alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
     found = tl.full([], 0, tl.int32) + SYSTEMS
     for r in tl.static_range(SYSTEMS):
         left = 1.0 - tl.load(state + VOTES + 2 + r).to(tl.float32) / voters
@@ -269,41 +266,61 @@ def _product_task(
 
 @triton.jit(noinline=True)
 def _join_task(
-    task, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, rows, columns, row_lost, column_lost,
-    reduction, system, nothing_there, counts, settled, i_first, j_first, first_of_group, m, n, terms, q, moduli,
-    left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
+    task, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed, rows, columns, row_lost,
+    column_lost, reduction, system, nothing_there, counts, settled, i_first, j_first, first_of_group, m, n, terms, q,
+    moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The flagged entries of some rows of a strip. The digits' alignment is not told: lanes take one entry each."""
+    """The flagged entries of SHARE rows of a strip, of which a list is made first: there may be few."""
+    WIDTH: tl.constexpr = COLUMNS // 32
     strips_across = width // COLUMNS
     member = task // ((height // SHARE) * strips_across)
     batch = first_of_group + member
-    row = (task // strips_across % (height // SHARE) * SHARE).to(tl.int32)
-    strip = (i_first + row) // STRIP
+    first = (task // strips_across % (height // SHARE) * SHARE).to(tl.int32)
+    strip = (i_first + first) // STRIP
     block = j_first // COLUMNS + (task % strips_across).to(tl.int32)
     word = (batch * PARTS + part) * words + strip * blocks + block
-    flagged = tl.load(flags + word, mask=(strip < words // blocks) & (block < blocks) & (batch < batches), other=0)
-    if flagged != 0:
+    tiles = tl.load(flags + word, mask=(strip < words // blocks) & (block < blocks) & (batch < batches), other=0)
+    if tiles != 0:
+        # Threads may still read the list of the task before.
+        tl.debug_barrier()
+        i0, j0 = i_first + first, block * COLUMNS
+        row, word_at = tl.arange(0, SHARE), tl.arange(0, WIDTH)
+        asked = ((tiles >> ((i0 % STRIP + row) // TILE)) & 1 != 0) & (i0 + row < m)
+        of_task = entry_flags + (word * STRIP + i0 % STRIP) * WIDTH
+        place = of_task + row[:, None] * WIDTH + word_at[None, :]
+        found = tl.load(place, mask=asked[:, None] & (word_at < WIDTH)[None, :], other=0)
+        bits = tl.reshape((found[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1, [SHARE * COLUMNS])
+        order = tl.cumsum(bits, 0) - bits
+        many = tl.sum(bits, 0)
+        tl.store(listed + order, tl.arange(0, SHARE * COLUMNS), mask=bits != 0)
+        tl.debug_barrier()
         plane = wide(height) * width
-        proved = tl.full([], 0, tl.int64)
-        for r0 in range(row % STRIP, row % STRIP + SHARE, JOINED):
-            if (flagged >> (r0 // TILE)) & 1 != 0:
-                proved += join_rows(
-                    out + batch * out_batch + part, row_stride, column_stride,
-                    entry_flags + (word * STRIP + r0) * (COLUMNS // 32), digits + member * moduli * plane, plane, width,
-                    rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                    row_lost + batch % row_batches * m, column_lost + batch % column_batches * n, reduction, system,
-                    nothing_there, m, n, strip * STRIP + r0, block * COLUMNS, i_first, j_first, terms, q, moduli,
-                    left_bits, right_bits, below, PRECISION, JOINED, COLUMNS,
-                )  # fmt: skip
-        tl.atomic_add(counts + EXACT, proved, sem="relaxed")
-        tl.atomic_add(settled, proved, sem="relaxed")
+        lanes = tl.arange(0, JOINED)
+        proved = tl.full([], 0, tl.int32)
+        for x in range(0, many, JOINED):
+            there = lanes < many - x
+            entry = tl.load(listed + x + lanes, mask=there, other=0)
+            done = join_entries(
+                out + batch * out_batch + part, row_stride, column_stride, digits + member * moduli * plane, plane,
+                width, rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                row_lost + batch % row_batches * m, column_lost + batch % column_batches * n, reduction, system,
+                nothing_there, m, n, i0 + entry // COLUMNS, j0 + entry % COLUMNS, i_first, j_first, there, terms, q,
+                moduli, left_bits, right_bits, below, PRECISION,
+            )  # fmt: skip
+            tl.store(listed + x + lanes, tl.where(done, -1, entry), mask=there)
+            proved += tl.sum(done.to(tl.int32), 0)
+        tl.debug_barrier()
+        left = (bits != 0) & (tl.load(listed + order, mask=bits != 0, other=0) >= 0)
+        store_flags(tl.reshape(left, [SHARE, COLUMNS]), of_task, SHARE, COLUMNS)
+        tl.atomic_add(counts + EXACT, proved.to(tl.int64), sem="relaxed")
+        tl.atomic_add(settled, proved.to(tl.int64), sem="relaxed")
 
 
 @triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, left, right, digits, lost, rows, columns, powers, base, reduction, systems, nothing_there, rungs,
+    entry_flags, left, right, digits, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there, rungs,
     counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
@@ -312,9 +329,9 @@ def multiply_again(
     state[SETTLED + 1 + run] grow by those that are proved, whose flags are taken back.
 
     left, right: (matrices·moduli, rows or columns of a panel, pitch) int8, digits (matrices·moduli, rows, columns)
-    uint8 of workspace; lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for
-    each system, then right; base, reduction: of all moduli. systems: of each, as `many_join.join_rows` takes it. rungs:
-    (SYSTEMS, RUNG) int32.
+    uint8 of workspace; listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for
+    each system, then right; base, reduction: of all moduli. systems: of each, as `many_join.join_entries` takes it.
+    rungs: (SYSTEMS, RUNG) int32.
     """
     rungs += RUNG * rung
     moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
@@ -368,9 +385,9 @@ def multiply_again(
             )  # fmt: skip
         else:
             _join_task(
-                task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, rows,
-                columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there,
-                counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits,
+                task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed,
+                rows, columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI),
+                nothing_there, counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits,
                 right_bits, below, blocks, words, batches, row_batches, column_batches, of_height, of_width, part,
                 PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.expansion import DOWN, UP, expand, round_expansion, rounded_alike
 from prismm.cuda.kernels.fp64 import NORM1, nearest, power_of_two, wide
-from prismm.cuda.residues.kernels.join_exact import spread, store_flags
+from prismm.cuda.residues.kernels.join_exact import spread
 from prismm.cuda.residues.kernels.many_split import exponents
 
 LIMBS = tl.constexpr(9)
@@ -101,40 +101,31 @@ def _side(stats, lost, vectors, at, bits, q):
 
 
 @triton.jit
-def join_rows(
-    out, row_stride, column_stride, entry_flags, digits, plane, pitch, rows, columns, row_lost, column_lost, reduction,
-    system, nothing_there, m, n, i0, j0, i_first, j_first, terms, q, moduli, left_bits, right_bits, below,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+def join_entries(
+    out, row_stride, column_stride, digits, plane, pitch, rows, columns, row_lost, column_lost, reduction, system,
+    nothing_there, m, n, i, j, i_first, j_first, there, terms, q, moduli, left_bits, right_bits, below,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Set the flagged entries of ROWS rows and COLUMNS columns from (i0, j0) on whose rounding is proved, and take
-    their flags back; returns how many.
+    """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
 
     digits (moduli, ·, pitch) uint8 from (i_first, j_first) on. system: CONSTANTS numbers, then weights in LIMBS limbs;
     below: bits of the limbs that P does not take.
     """
-    WIDTH: tl.constexpr = COLUMNS // 32
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
-    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    i, j = i0 + row, j0 + column
-    words = tl.load(entry_flags + row[:, None] * WIDTH + column[None, :] // 32)
-    pending = ((words >> (column[None, :] % 32)) & 1 != 0) & (i < m)[:, None] & (j < n)[None, :]
-    at = digits + (i - i_first).to(tl.int64)[:, None] * pitch + (j - j_first)[None, :]
-    h, middle, tail, lead, missing = _expansion(at, pending, plane, reduction, system, moduli, nothing_there)
+    at = digits + (i - i_first).to(tl.int64) * pitch + (j - j_first)
+    h, middle, tail, lead, missing = _expansion(at, there, plane, reduction, system, moduli, nothing_there)
     row_shift, n1a, fa = _side(rows, row_lost, m, i, left_bits, q)
     column_shift, n1b, fb = _side(columns, column_lost, n, j, right_bits, q)
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
-    bound = fa[:, None] * n1b[None, :] + fb[None, :] * n1a[:, None] + fa[:, None] * fb[None, :] * (0.25 * terms)
+    bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms)
     scale = power_of_two(40 * lead + below - UNIT)
     bound = tl.where(bound > 0.0, bound * (1.0 + 2.0**-40) * scale + missing, 0.0)
-    exponent = UNIT - below - 40 * lead - (row_shift[:, None] + column_shift[None, :])
+    exponent = UNIT - below - 40 * lead - (row_shift + column_shift)
     value, alike = rounded_alike(h, middle, spread(bound, middle, tail), exponent, PRECISION)
     exactly = round_expansion(h, middle, tail, exponent, PRECISION)
     exact = bound == 0.0
-    proved = pending & (exact | alike)
+    proved = there & (exact | alike)
     value = tl.where(exact, exactly, value)
-    target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    target = out + i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
-    # All flags have been read before any of their words is written.
-    tl.debug_barrier()
-    store_flags(pending & ~proved, entry_flags, ROWS, COLUMNS)
-    return tl.sum(tl.sum(proved.to(tl.int32), 1), 0)
+    return proved

@@ -17,6 +17,7 @@ from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_
 from prismm.cuda.residues.kernels.many import (
     CERTIFY,
     SETTLED,
+    SHARE,
     SYSTEMS,
     choose,
     finished,
@@ -163,8 +164,8 @@ def _settle_strip(
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, again_left, again_right,
-    again_digits, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms, q,
-    blocks, words, batches, row_batches, column_batches, few, few_of_all, many, many_of_all, pitch,
+    again_digits, listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
+    q, blocks, words, batches, row_batches, column_batches, few, few_of_all, many, many_of_all, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr,
@@ -184,6 +185,7 @@ def repair_strips(
     if asked > 0:
         sums += tl.program_id(0) * (STRIP * COLUMNS)
         high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
+        listed += tl.program_id(0) * (SHARE * COLUMNS)
         everything = words * batches * PARTS
         of_a = wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
         of_b = wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
@@ -224,16 +226,16 @@ def repair_strips(
                     while run < 2:
                         multiply_again(
                             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                            column_stride, flags, entry_flags, again_left, again_right, again_digits, lost, rows,
-                            columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung,
-                            m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION,
+                            column_stride, flags, entry_flags, again_left, again_right, again_digits, listed, lost,
+                            rows, columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run,
+                            rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION,
                             PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS,
                         )  # fmt: skip
                         open_entries -= tl.load(state + SETTLED + 1 + run)
                         # Once more by the most moduli, which may make all exact, if what is left is worth that.
                         last = rung == SYSTEMS - 1
                         rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
-                        alone = open_entries.to(tl.float32) * seconds_alone(seconds, state, k)
+                        alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
                         run = tl.where(
                             last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                         )
