@@ -44,6 +44,15 @@ def finish_programs(device: Device, mode: int) -> int:
     return (4 if mode == ROUNDING else 2) * device.programs
 
 
+def shared_programs(most: int, strips: int, units: int) -> tuple[int, int]:
+    """How many programs see to so many strips, and how many of them share one: as many as it has units, unless strips
+    are many.
+    """
+    if strips >= 4 * most or most < units:
+        return min(most, strips), 1
+    return min(most // units, strips) * units, units
+
+
 def allocate_flags(program: Program, out: Result, test: CertificateTest) -> tuple[BufferView, BufferView]:
     """Of what a join leaves: a word a strip, (batch, parts, strips, blocks) int32, as `kernels.join_fast` has it, and a
     bit an entry, (…, rows of a strip, columns of it / 32) int32, which only modes that certify have.
@@ -95,15 +104,15 @@ def join_digits(
     strips, blocks = of_strips.shape[2:]
     words = strips * blocks
     total = words * out.batch * parts
-    programs = min(finish_programs(device, test.mode), total)
-    span = min(32, 1 << (-(-total // programs) - 1).bit_length())
+    programs, units = shared_programs(finish_programs(device, test.mode), total, strip // rows)
+    span = min(32, 1 << (-(-total // (programs // units)) - 1).bit_length())
     row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     x, y = a.buffer.reals(), b.buffer.reals()
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     program.launch(
         repair.finish, (programs,), x, *a_strides, y, *b_strides, reals, *strides, of_strips, row_flags, of_entries,
         digits, left.statistics, right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m,
-        out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch,
+        out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, units,
         MODULI=table.moduli, LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts,
         LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span,
         APART=test.mode != RAW, num_warps=4, enable_fp_fusion=False,
@@ -147,9 +156,10 @@ def join_ordinary(
     third = second_pass_constants(table.moduli, parts, table.left.device)
     # float32 rounds 29 bits earlier: next to none of its entries stays undecided after two parts.
     if test.precision == 53:
+        programs, units = shared_programs(REJOIN_PROGRAMS * device.programs, total, strip // rows)
         program.launch(
-            repair.rejoin_tiles, (min(REJOIN_PROGRAMS * device.programs, total),), reals, *strides, flags, digits,
+            repair.rejoin_tiles, (programs,), reals, *strides, flags, digits,
             left.statistics, right.statistics, table.reduction, third, out.m, out.n, q, row_pitch, plane, blocks, words,
-            out.batch, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows,
+            out.batch, left.batch, right.batch, units, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows,
             STRIP=strip, COLUMNS=block, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 from prismm.core.accuracy import MAGNITUDE, RAW
 from prismm.core.many_moduli import MOST_MODULI, many_moduli, room
 from prismm.core.moduli import coprime_moduli, symmetric
-from prismm.cuda.residues.join import FINISH_ROWS, finish_programs, join_tile
+from prismm.cuda.residues.join import FINISH_ROWS, finish_programs, join_tile, shared_programs
 from prismm.cuda.residues.product import digits_shape
 from prismm.cuda.residues.split import STATISTICS, plane_shape
 from prismm.cuda.residues.tables import join_constants
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from prismm.cuda.views import Result, Vectors
 
 
-FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 4, 64, 2, 1024
-"""Uncertified entries of a strip that need no planes of magnitudes; those of a few rows of it that are summed one by
-one; how many of each strip on average are worth the planes; and one in how many of all may be worth more moduli.
+MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 64, 2, 1024
+"""Uncertified entries of a few rows of a strip that are summed one by one; how many of each strip on average are worth
+planes of magnitudes; and one in how many of all may be worth more moduli.
 """
 
-LISTED = 32
+LISTED = 16
 """Rows of a strip whose entries a program of `kernels.many` lists at once."""
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
@@ -63,7 +63,7 @@ SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6)
 COUNTERS = 24
 """Of a join: its uncertified entries, and what `kernels.many` counts behind them."""
 
-ROOM, NARROW = 160 << 20, 512
+ROOM, NARROW = 256 << 20, 512
 """Bytes that products of more moduli may take, if the product's own residues and digits took less; and rows and columns
 of a panel that are made fewer only if others do not do.
 """
@@ -210,9 +210,8 @@ def recompute(
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     # To Triton a larger integer is an int64, and the kernel another one.
     enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
-    few, places = strip * 32 * width, [program.allocate(torch.int8, 1)] * 2
+    places = [program.allocate(torch.int8, 1)] * 2
     if by_magnitudes and again:  # sums of longer vectors might not fit in 32 bits
-        few = FEW_UNCERTIFIED
         places = [
             program.allocate(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)
         ]
@@ -223,7 +222,7 @@ def recompute(
             SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8, enable_fp_fusion=False,
         )  # fmt: skip
     # No more programs than run at once: where nothing is open, each costs its start.
-    programs = min(2 * device.programs, words * batches * parts)
+    programs, units = shared_programs(2 * device.programs, words * batches * parts, strip // UNCERTIFIED_ROWS)
     sums = program.allocate(torch.int32, programs, strip, 32 * width) if by_magnitudes else places[0]
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
@@ -238,18 +237,19 @@ def recompute(
     many = many_tables(test.precision, table.left.device)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     strides = tuple(parts * step for step in out.strides)
+    registers = {"maxnreg": UNCERTIFIED_REGISTERS} if device.nvidia else {}
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
         *spaces, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), many.seconds, left.vectors, right.vectors, a.terms, depths,
-        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, few, enough,
+        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
         MANY_UNCERTIFIED,
-        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, PRECISION=test.precision,
+        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, units, PRECISION=test.precision,
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
-        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS, maxnreg=UNCERTIFIED_REGISTERS,
-        enable_fp_fusion=False,
+        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
+        enable_fp_fusion=False, **registers,
     )  # fmt: skip
 
 
@@ -306,10 +306,12 @@ def held_bytes(
     """
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
-    found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
+    programs, _ = shared_programs(finish_programs(device, test.mode), words, strip // tile)
+    found = programs * max(tile, FINISH_ROWS) * block // 8
     if test.mode == RAW:
         return found
-    found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS + 4 * LISTED)
+    programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
+    found += programs * block * (4 * strip + 16 * UNCERTIFIED_ROWS + 4 * LISTED)
     found += 8 * batches * (rows + columns)
     if parts * k <= MOST_MAGNITUDES:
         taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)

@@ -21,7 +21,7 @@ from prismm.cuda.residues.kernels.join_exact import bound_terms, store_flags
 from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_entries
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.product import reduced
-from prismm.cuda.residues.kernels.repair import EXACT, decided, strip_of, sum_in_lanes
+from prismm.cuda.residues.kernels.repair import EXACT, decided, strip_of, sum_in_lanes, tiles_of
 
 MODULI = tl.constexpr(49)
 SYSTEMS = tl.constexpr(10)
@@ -33,10 +33,10 @@ SAMPLES = tl.constexpr(128)
 SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 """Rows and columns of a product's tile, and terms of a step."""
 
-VECTORS, TERMS, SPLIT = tl.constexpr(32), tl.constexpr(64), tl.constexpr(4)
-"""Of a tile that is split at once, and how many tiles along a vector one ticket splits."""
+VECTORS, TERMS = tl.constexpr(32), tl.constexpr(64)
+"""Of a tile that is split at once."""
 
-JOINED, SHARE = tl.constexpr(512), tl.constexpr(32)
+JOINED, SHARE = tl.constexpr(512), tl.constexpr(16)
 """Entries that are joined at once, and rows of a strip whose entries one ticket joins."""
 
 CHUNK = tl.constexpr(1 << 15)
@@ -108,7 +108,7 @@ def _votes(
     first = SIZE + tl.full([], 0, tl.int32)
     pending = index * 0
     while (w < end) & (first == SIZE):
-        tiles = tl.load(flags + w)
+        tiles = tiles_of(flags, w, w < end)
         part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
         joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
         pending = tl.load(entry_flags + w * SIZE + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
@@ -221,7 +221,7 @@ def _split_task(
 ):  # fmt: skip
     """A tile of the residues of one side: VECTORS of a panel that begins with `first`, TERMS of a matrix of a group."""
     pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
-    depths = tl.cdiv(pitch, TERMS * SPLIT)
+    depths = pitch // TERMS
     member = task // ((height // VECTORS) * depths)
     at = first + (task // depths % (height // VECTORS) * VECTORS).to(tl.int32) + tl.arange(0, VECTORS)
     batch = first_of_group + member
@@ -229,13 +229,11 @@ def _split_task(
     if (batch < batches) & ((member == 0) | (row_batches > 1)):
         batch = batch % row_batches
         plane = wide(height) * pitch
-        h_first = (task % depths * (TERMS * SPLIT)).to(tl.int32)
-        for h0 in range(h_first, tl.minimum(h_first + TERMS * SPLIT, pitch), TERMS):
-            split_tile(
-                a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
-                left + member * moduli * plane, row_lost + batch * m, at, first, h0, m, terms, bits, moduli, plane,
-                pitch, part, PARTS, ALONG, RIGHT, TERMS,
-            )  # fmt: skip
+        split_tile(
+            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
+            left + member * moduli * plane, row_lost + batch * m, at, first, (task % depths * TERMS).to(tl.int32), m,
+            terms, bits, moduli, plane, pitch, part, PARTS, ALONG, RIGHT, TERMS,
+        )  # fmt: skip
 
 
 @triton.jit(noinline=True)
@@ -255,7 +253,7 @@ def _product_task(
     batch = first_of_group + member
     word = (batch * PARTS + part) * words + strip[:, None] * blocks + block[None, :]
     there = (strip < words // blocks)[:, None] & (block < blocks)[None, :] & (batch < batches)
-    if tl.max(tl.max((tl.load(flags + word, mask=there, other=0) != 0).to(tl.int32), 1), 0) > 0:
+    if tl.max(tl.max((tiles_of(flags, word, there) != 0).to(tl.int32), 1), 0) > 0:
         of_a = tl.where(row_batches > 1, member, 0) * moduli + t
         of_b = tl.where(column_batches > 1, member, 0) * moduli + t
         _multiply_tile(
@@ -280,7 +278,7 @@ def _join_task(
     strip = (i_first + first) // STRIP
     block = j_first // COLUMNS + (task % strips_across).to(tl.int32)
     word = (batch * PARTS + part) * words + strip * blocks + block
-    tiles = tl.load(flags + word, mask=(strip < words // blocks) & (block < blocks) & (batch < batches), other=0)
+    tiles = tiles_of(flags, word, (strip < words // blocks) & (block < blocks) & (batch < batches))
     if tiles != 0:
         # Threads may still read the list of the task before.
         tl.debug_barrier()
@@ -320,8 +318,8 @@ def _join_task(
 @triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, left, right, digits, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there, rungs,
-    counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
+    entry_flags, left, right, digits, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there,
+    rungs, counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -329,9 +327,9 @@ def multiply_again(
     state[SETTLED + 1 + run] grow by those that are proved, whose flags are taken back.
 
     left, right: (matrices·moduli, rows or columns of a panel, pitch) int8, digits (matrices·moduli, rows, columns)
-    uint8 of workspace; listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for
-    each system, then right; base, reduction: of all moduli. systems: of each, as `many_join.join_entries` takes it.
-    rungs: (SYSTEMS, RUNG) int32.
+    uint8 of workspace; listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both sides) int32, 0.
+    powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of all moduli.
+    systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
     """
     rungs += RUNG * rung
     moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
@@ -341,7 +339,7 @@ def multiply_again(
     row_lost = lost + run * (row_batches * m + column_batches * n)
     column_lost = row_lost + row_batches * m
     row_panels, column_panels = tl.cdiv(m, height), tl.cdiv(n, width)
-    depths = tl.cdiv(pitch, TERMS * SPLIT)
+    depths = pitch // TERMS
     of_rows, of_columns = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
     splits = of_rows + of_columns
     products = wide(height // SIDE) * (width // SIDE) * moduli * group
@@ -387,9 +385,9 @@ def multiply_again(
             _join_task(
                 task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed,
                 rows, columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI),
-                nothing_there, counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits,
-                right_bits, below, blocks, words, batches, row_batches, column_batches, of_height, of_width, part,
-                PRECISION, PARTS, TILE, STRIP, COLUMNS,
+                nothing_there, counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q,
+                moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, of_height,
+                of_width, part, PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip
         finished(done)
         ticket = take(tickets)

@@ -198,12 +198,36 @@ def strip_of(w, words, blocks, PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS
     return w // words % PARTS, (w // words // PARTS).to(tl.int64), within // blocks * STRIP, within % blocks * COLUMNS
 
 
+@triton.jit
+def tiles_of(flags, w, mask):
+    """Bits of the tiles of a strip that are flagged."""
+    return tl.load(flags + w, mask=mask, other=0) & (ORDINARY - 1)
+
+
+@triton.jit
+def mine_of(word, units):
+    """The tiles of a strip that a program sees to, where so many share the strip: all, or one."""
+    word = word & (ORDINARY - 1)
+    return tl.where(units > 1, word & ((word * 0 + 1) << (tl.program_id(0) % units)), word)
+
+
+@triton.jit
+def take_back(flags, w, bit):
+    """Clear a tile's flag, whatever others clear meanwhile, and with the last one whether the strip is ordinary."""
+    kept = ~bit.to(tl.int32)
+    left = tl.atomic_and(flags + w, kept, sem="relaxed") & kept & (ORDINARY - 1)
+    if left == 0:
+        tl.atomic_and(flags + w, 0, sem="relaxed")
+
+
 @triton.jit(
-    do_not_specialize=["out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches"]
-)
+    do_not_specialize=[
+        "out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches", "units",
+    ]
+)  # fmt: skip
 def rejoin_tiles(
     out, out_batch, row_stride, column_stride, flags, digits, rows, columns, reduction, third, m, n, q, row_pitch,
-    plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, MODE: tl.constexpr,
+    plane, blocks, words, batches, row_batches, column_batches, units, MODULI: tl.constexpr, MODE: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles of ordinary strips to float64 from sums in three parts, and take back the flags of those
@@ -211,16 +235,17 @@ def rejoin_tiles(
 
     Arguments are those of `finish`.
     """
-    for w in range(tl.program_id(0), words * batches * PARTS, tl.num_programs(0)):
+    groups = tl.num_programs(0) // units
+    for w in range(tl.program_id(0) // units, words * batches * PARTS, groups):
         word = tl.load(flags + w).to(tl.int64)
         if (word & ORDINARY) != 0:
-            word = word & (ORDINARY - 1)
+            word = mine_of(word, units)
             part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-            others = tl.full([], 0, tl.int64)
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
                 bit = bit_number(lowest).to(tl.int32)
+                others = tl.full([], 0, tl.int32)
                 # PART is a constant of the code that is inlined, so each part has a branch of its own.
                 for which in tl.static_range(PARTS):
                     if part == which:
@@ -232,20 +257,21 @@ def rejoin_tiles(
                             i0 + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
                             REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, True,
                         )  # fmt: skip
-                        others |= tl.where(tl.max(tl.max(not_certified.to(tl.int32), 1), 0) > 0, lowest, 0)
-            tl.store(flags + w, tl.where(others != 0, others | ORDINARY, 0).to(tl.int32))
+                        others += tl.max(tl.max(not_certified.to(tl.int32), 1), 0)
+                if others == 0:
+                    take_back(flags, w, lowest)
 
 
 @triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
-        "terms", "q", "row_pitch", "plane", "blocks", "words", "batches", "row_batches", "column_batches",
+        "terms", "q", "row_pitch", "plane", "blocks", "words", "batches", "row_batches", "column_batches", "units",
     ]
 )  # fmt: skip
 def finish(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, uncertified_flags, digits, rows, columns, constants, reduction, third, counts, uncertified_count, m,
-    n, k, terms, q, row_pitch, plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr,
+    n, k, terms, q, row_pitch, plane, blocks, words, batches, row_batches, column_batches, units, MODULI: tl.constexpr,
     LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     WORDS: tl.constexpr, APART: tl.constexpr,
@@ -255,24 +281,24 @@ def finish(
     uncertified_flags (words, STRIP, COLUMNS / 32), a bit an entry; uncertified_count grows by their number.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
-    and whether the strip is ordinary. entry_flags: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b:
-    where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
-    constants: as for `join_exact.join_tile`; third: as for `join_fast.join_closely`.
+    and whether the strip is ordinary. units: programs that share the tiles of a strip, one each; 1 where strips are
+    many. entry_flags: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b: where complex, the real
+    numbers behind them, imaginary parts one element after the real ones. digits, rows, columns, constants: as for
+    `join_exact.join_tile`; third: as for `join_fast.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
     entry_flags += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
     # Neighbouring strips tend to be uncertified together, so different programs take them.
     total = words * batches * PARTS
-    step = tl.num_programs(0)
-    for start in range(tl.program_id(0), total, step * WORDS):
+    step = tl.num_programs(0) // units
+    for start in range(tl.program_id(0) // units, total, step * WORDS):
         some = tl.load(flags + start + lanes * step, mask=lanes * step < total - start, other=0)
         if tl.max((some != 0).to(tl.int32), 0) > 0:
             for w in range(start, tl.minimum(start + WORDS * step, total), step):
                 word = tl.load(flags + w).to(tl.int64)
                 ordinary = (word & ORDINARY) != 0
-                word = word & (ORDINARY - 1)
+                word = mine_of(word, units)
                 part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                others = tl.full([], 0, tl.int64)
                 how_many = tl.full([], 0, tl.int64)
                 while word != 0:
                     lowest = word & -word
@@ -288,10 +314,11 @@ def finish(
                         row_pitch, plane, part, ordinary, MODULI, LIMBS, MODE, PRECISION, PARTS, LEVELS, TILE, ROWS,
                         COLUMNS, BLOCK, APART,
                     )  # fmt: skip
-                    others |= tl.where(some_left > 0, lowest, 0)
                     how_many += some_left
+                    if APART:
+                        if some_left == 0:
+                            take_back(flags, w, lowest)
                 if APART:
-                    tl.store(flags + w, others.to(tl.int32))
                     if how_many > 0:
                         tl.atomic_add(uncertified_count, how_many, sem="relaxed")
 

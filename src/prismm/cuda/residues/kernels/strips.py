@@ -1,10 +1,9 @@
 """Repair of uncertified entries, strip by strip, in one kernel: nothing leaves the device, which decides by counts.
 
-Few are settled one by one, by the program that finds them. More than a few of a strip are certified by products of
-magnitudes, where |a||b| may certify them (`magnitudes`), and the rows left are summed in twice float64's precision.
-Where more than one in 1024 of all entries is uncertified, all programs certify first. If as many are left, these are
-made again by more moduli (`many`) where that is expected to be faster, and once more by the most that there are. Values
-are those of a CPU on every path.
+Few are settled one by one, by the program that finds them. More are certified by products of magnitudes, where |a||b|
+may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by more
+moduli (`many`) if that is expected to be faster, and once more by the most that there are. What is left then is summed
+by rows where it is much, and one by one. Values are those of a CPU on every path.
 """
 
 import triton
@@ -35,6 +34,7 @@ from prismm.cuda.residues.kernels.repair import (
     magnitude_proves,
     magnitude_sum,
     strip_of,
+    tiles_of,
 )
 
 SPAN = tl.constexpr(64)
@@ -71,58 +71,57 @@ def _settle_entry(
 
 
 @triton.jit
-def _flags_of(tiles, entry_flags, i0, m, TILE: tl.constexpr, STRIP: tl.constexpr, WIDTH: tl.constexpr):
-    """(STRIP, WIDTH) words of a strip, 0 where a tile has no flag: nobody has written those."""
+def _flags_of(tiles, entry_flags, i0, m, first, end, TILE: tl.constexpr, STRIP: tl.constexpr, WIDTH: tl.constexpr):
+    """(STRIP, WIDTH) words of a strip, 0 where a tile has no flag: nobody has written those; and outside some rows."""
     row, word_at = tl.arange(0, STRIP), tl.arange(0, WIDTH)
-    joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
+    asked = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m) & (row >= first) & (row < end)
     index = row[:, None] * WIDTH + word_at[None, :]
-    return tl.load(entry_flags + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0), index
+    return tl.load(entry_flags + index, mask=asked[:, None] & (word_at < WIDTH)[None, :], other=0), index
 
 
 @triton.jit(noinline=True)
 def _certify_strip(
-    out, row_stride, column_stride, tiles, entry_flags, left, right, sums, rows, columns, constants, counts, m, n, i0,
-    j0, depths, terms, q, part, few, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
+    out, row_stride, column_stride, tiles, entry_flags, left, right, sums, rows, columns, constants, counts, settled, m,
+    n, i0, j0, depths, terms, q, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Certify more than a few entries of a strip by products of magnitudes; returns whether, and how many were."""
-    pending, index = _flags_of(tiles, entry_flags, i0, m, TILE, STRIP, COLUMNS // 32)
-    judged = tl.sum(tl.sum(count_bits(pending), 1), 0) > few
-    found = tl.full([], 0, tl.int64)
-    if judged:
-        tl.debug_barrier()
-        sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
-        # What follows reads the whole strip.
-        tl.store(entry_flags + index, pending)
-        tl.debug_barrier()
-        found += certify(
-            out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, m, n, i0, j0, terms, q,
-            PRECISION, STRIP, COLUMNS, TILE,
-        )  # fmt: skip
-        tl.atomic_add(counts + BY_MAGNITUDE, found, sem="relaxed")
-        tl.debug_barrier()
-    return judged, found
+    """Certify entries of a strip by products of magnitudes."""
+    pending, index = _flags_of(tiles, entry_flags, i0, m, 0, STRIP, TILE, STRIP, COLUMNS // 32)
+    tl.debug_barrier()
+    sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
+    # What follows reads the whole strip.
+    tl.store(entry_flags + index, pending)
+    tl.debug_barrier()
+    found = certify(
+        out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, m, n, i0, j0, terms, q, PRECISION,
+        STRIP, COLUMNS, TILE,
+    )  # fmt: skip
+    tl.atomic_add(counts + BY_MAGNITUDE, found, sem="relaxed")
+    tl.atomic_add(settled, found, sem="relaxed")
 
 
 @triton.jit(noinline=True)
-def _settle_strip(
+def _settle_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, high, rows, columns,
-    constants, counts, m, n, i0, j0, k, terms, q, part, judged, many, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-    MAGNITUDES: tl.constexpr,
+    constants, counts, m, n, i0, j0, first, end, k, terms, q, part, judged, many, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Settle what is left of a strip: rows with many in sums of whole rows, unless magnitudes may still certify them,
-    and the others one by one.
+    """Settle what is left of rows first, …, end - 1 of a strip, multiples of HEIGHT: where magnitudes cannot certify it
+    any more, HEIGHT rows with many in sums of whole rows; the others one by one.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
-    pending, index = _flags_of(tiles, entry_flags, i0, m, TILE, STRIP, WIDTH)
+    pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
     if judged & (tl.sum(tl.sum(count_bits(pending), 1), 0) > many):
         tl.debug_barrier()
-        tl.store(entry_flags + index, pending)
+        # Of these rows only: others belong to other programs.
+        row = tl.arange(0, STRIP)
+        ours = ((row >= first) & (row < end))[:, None] & (tl.arange(0, WIDTH) < WIDTH)[None, :]
+        tl.store(entry_flags + index, pending, mask=ours)
         tl.debug_barrier()
         word_at = tl.arange(0, WIDTH)
         low = high + HEIGHT * COLUMNS
-        for r0 in range(0, STRIP, HEIGHT):
+        for r0 in range(first, end, HEIGHT):
             some = tl.load(entry_flags + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
             if tl.sum(tl.sum(count_bits(some), 1), 0) > many:
                 tl.debug_barrier()
@@ -137,35 +136,35 @@ def _settle_strip(
                         low + r * COLUMNS, rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
                     )  # fmt: skip
                 tl.debug_barrier()
-        pending = tl.load(entry_flags + index)
-    first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
-    while first < STRIP * WIDTH:
-        word = tl.sum(tl.sum(tl.where(index == first, pending, 0), 1), 0).to(tl.int64) & LOW32
-        pending = tl.where(index == first, 0, pending)
-        x = wide(i0 + first // WIDTH)
+        pending = tl.load(entry_flags + index, mask=ours, other=0)
+    following = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
+    while following < STRIP * WIDTH:
+        word = tl.sum(tl.sum(tl.where(index == following, pending, 0), 1), 0).to(tl.int64) & LOW32
+        pending = tl.where(index == following, 0, pending)
+        x = wide(i0 + following // WIDTH)
         while word != 0:
             lowest = word & -word
             word = word ^ lowest
-            y = wide(j0 + first % WIDTH * 32) + bit_number(lowest)
+            y = wide(j0 + following % WIDTH * 32) + bit_number(lowest)
             _settle_entry(
                 a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
                 columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK, MAGNITUDES,
             )  # fmt: skip
-        first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
+        following = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
 
 
 @triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
-        "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few", "few_of_all",
-        "many", "many_of_all", "pitch",
+        "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few_of_all", "many",
+        "many_of_all", "pitch", "units",
     ]
 )  # fmt: skip
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, again_left, again_right,
     again_digits, listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
-    q, blocks, words, batches, row_batches, column_batches, few, few_of_all, many, many_of_all, pitch,
+    q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr,
@@ -175,10 +174,11 @@ def repair_strips(
 
     flags, entry_flags: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles.
     left, right: planes of `magnitudes.magnitude_planes`, where more than few_of_all entries were uncertified. sums:
-    (programs, STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip
-    that need no planes; many: those of HEIGHT rows of it that are summed one by one. state: the number of uncertified
-    entries, and what `many` counts behind it, 0 before. AGAIN: more than many_of_all entries are made again, as
-    `many.multiply_again` tells, of which all further arguments are.
+    (programs, STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. many: entries of HEIGHT
+    rows of a strip that are summed one by one. units: programs that share a strip's rows, 1 where strips are many.
+    state: the number of uncertified entries, and what `many` counts behind it, 0 before. AGAIN: vectors are so short
+    that there are planes, and more than many_of_all entries may be made again, as `many.multiply_again` tells, of which
+    all further arguments are.
     """
     lanes = tl.arange(0, SPAN)
     asked = tl.load(state)
@@ -189,81 +189,71 @@ def repair_strips(
         everything = words * batches * PARTS
         of_a = wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
         of_b = wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
-        # Where all programs did it together.
-        certified = tl.full([], 0, tl.int32)
+        # Whether magnitudes have certified what they can.
+        judged = tl.full([], 0 if MAGNITUDES else 1, tl.int32)
         if AGAIN:
-            if asked > many_of_all:
-                certified += 1
-                if MAGNITUDES:
+            if MAGNITUDES:
+                if asked > few_of_all:
                     w = take(state + CERTIFY)
                     while w < everything:
-                        tiles = tl.load(flags + w)
+                        tiles = tiles_of(flags, w, w >= 0)
                         if tiles != 0:
                             part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                            _judged, found = _certify_strip(
+                            _certify_strip(
                                 out + batch * out_batch + part, row_stride, column_stride, tiles,
                                 entry_flags + w * (STRIP * (COLUMNS // 32)), left + batch % row_batches * of_a,
                                 right + batch % column_batches * of_b, sums,
                                 rows + batch % row_batches * STATISTICS * m,
-                                columns + batch % column_batches * STATISTICS * n, constants, counts, m, n, i0, j0,
-                                depths, terms, q, part, 0, PRECISION, PARTS, TILE, STRIP, COLUMNS, SIDE, DEPTH,
+                                columns + batch % column_batches * STATISTICS * n, constants, counts, state + SETTLED,
+                                m, n, i0, j0, depths, terms, q, part, PRECISION, PARTS, TILE, STRIP, COLUMNS, SIDE,
+                                DEPTH,
                             )  # fmt: skip
-                            tl.atomic_add(state + SETTLED, found, sem="relaxed")
                         finished(state + CERTIFY + 1)
                         w = take(state + CERTIFY)
                     wait_for(state + CERTIFY + 1, everything)
-                open_entries = asked - tl.load(state + SETTLED)
-                if open_entries > many_of_all:
-                    entries = wide(batches) * PARTS * m * n
-                    elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
-                    rung = choose(
-                        a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns,
-                        rungs, seconds, lost, state, open_entries, entries, elements, m, n, k, q, blocks, words,
-                        batches, row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
+                    judged += 1
+            open_entries = asked - tl.load(state + SETTLED)
+            if (judged > 0) & (open_entries > many_of_all):
+                entries = wide(batches) * PARTS * m * n
+                elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
+                rung = choose(
+                    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
+                    seconds, lost, state, open_entries, entries, elements, m, n, k, q, blocks, words, batches,
+                    row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
+                )  # fmt: skip
+                run = tl.full([], 0, tl.int32)
+                run = tl.where(rung == SYSTEMS, 2, run)
+                while run < 2:
+                    multiply_again(
+                        a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
+                        column_stride, flags, entry_flags, again_left, again_right, again_digits, listed, lost, rows,
+                        columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung, m, n,
+                        terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
+                        B_ALONG, TILE, STRIP, COLUMNS,
                     )  # fmt: skip
-                    run = tl.full([], 0, tl.int32)
-                    run = tl.where(rung == SYSTEMS, 2, run)
-                    while run < 2:
-                        multiply_again(
-                            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                            column_stride, flags, entry_flags, again_left, again_right, again_digits, listed, lost,
-                            rows, columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run,
-                            rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION,
-                            PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS,
-                        )  # fmt: skip
-                        open_entries -= tl.load(state + SETTLED + 1 + run)
-                        # Once more by the most moduli, which may make all exact, if what is left is worth that.
-                        last = rung == SYSTEMS - 1
-                        rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
-                        alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
-                        run = tl.where(
-                            last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
-                        )
-        for start in range(tl.program_id(0), everything, tl.num_programs(0) * SPAN):
-            mine = start + lanes * tl.num_programs(0)
-            some = tl.load(flags + mine, mask=mine < everything, other=0)
-            last = tl.max(tl.where(some != 0, mine, -1), 0)
-            for w in range(start, last + 1, tl.num_programs(0)):
-                tiles = tl.load(flags + w)
+                    open_entries -= tl.load(state + SETTLED + 1 + run)
+                    # Once more by the most moduli, which may make all exact, if what is left is worth that.
+                    last = rung == SYSTEMS - 1
+                    rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
+                    alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
+                    run = tl.where(
+                        last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
+                    )
+        groups = tl.num_programs(0) // units
+        first = tl.program_id(0) % units * (STRIP // units)
+        for start in range(tl.program_id(0) // units, everything, groups * SPAN):
+            ours = start + lanes * groups
+            some = tiles_of(flags, ours, ours < everything)
+            last_of_some = tl.max(tl.where(some != 0, ours, -1), 0)
+            for w in range(start, last_of_some + 1, groups):
+                tiles = tiles_of(flags, w, w >= 0)
                 if tiles != 0:
                     part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                    of_strip = entry_flags + wide(w) * (STRIP * (COLUMNS // 32))
-                    into = out + batch * out_batch + part
-                    of_rows = rows + batch % row_batches * STATISTICS * m
-                    of_columns = columns + batch % column_batches * STATISTICS * n
-                    judged = certified > 0
-                    if MAGNITUDES:
-                        if not judged:
-                            judged, _found = _certify_strip(
-                                into, row_stride, column_stride, tiles, of_strip, left + batch % row_batches * of_a,
-                                right + batch % column_batches * of_b, sums, of_rows, of_columns, constants, counts, m,
-                                n, i0, j0, depths, terms, q, part, tl.where(asked > few_of_all, few, STRIP * COLUMNS),
-                                PRECISION, PARTS, TILE, STRIP, COLUMNS, SIDE, DEPTH,
-                            )  # fmt: skip
-                    else:
-                        judged = tiles != 0
-                    _settle_strip(
-                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step, into, row_stride,
-                        column_stride, tiles, of_strip, high, of_rows, of_columns, constants, counts, m, n, i0, j0, k,
-                        terms, q, part, judged, many, PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                    _settle_rows(
+                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                        out + batch * out_batch + part, row_stride, column_stride, tiles,
+                        entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
+                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                        constants, counts, m, n, i0, j0, first, first + STRIP // units, k, terms, q, part, judged > 0,
+                        many, PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
                     )  # fmt: skip
