@@ -109,6 +109,9 @@ class Implementation(Protocol):
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """How many int64 an implementation counts in for itself, for a result (batch, m, n)."""
 
+    def entries_again(self, counters: list[int]) -> int:
+        """How many entries, of those counted as exact, more moduli settled, by what it counted for itself."""
+
     def queue(self, job: Job) -> Statistics | None:
         """Write down out = a @ b, certified and repaired; the counts are set."""
 
@@ -164,6 +167,10 @@ class Composite:
 
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """None of its own."""
+        return 0
+
+    def entries_again(self, counters: list[int]) -> int:
+        """None are."""
         return 0
 
     def queue(self, job: Job) -> Statistics | None:

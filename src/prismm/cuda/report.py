@@ -52,10 +52,13 @@ def report_of(
     pieces = []
     target, implementation = call.request.target, call.implementation
     if execution is not None:
-        special, exact, third, *_ = execution.read(execution.queued.counts).tolist()
+        special, exact, third, _, *counters = execution.read(execution.queued.counts).tolist()
+        again = implementation.entries_again(counters)
         outcome = Outcome()
         outcome.count("special", special)
-        outcome.count("exact", exact)
+        outcome.count("exact", exact - again)
+        if again:
+            outcome.count("more moduli", again)
         outcome.count(implementation.third_path, third)
         path = "value" if target is None or target.kind == "fast" else "certified"
         path = "a priori" if implementation.a_priori else path

@@ -10,7 +10,7 @@ import torch
 
 import prismm
 from prismm.cuda import integers as cuda_integers
-from prismm.cuda.device import Device
+from prismm.cuda.device import COUNTS, Device
 from prismm.cuda.residues import recompute
 from prismm.cuda.residues.implementation import split_program
 from prismm.cuda.residues.tables import tables
@@ -21,6 +21,9 @@ from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import beside_cublas, residue_program
 
 DEVICE = Device("interpreter", False, False, 4)
+USUAL = recompute.MANY_OF_ALL, recompute.SECONDS
+AGAIN = [0]
+"""Entries of the last product that more moduli settled."""
 
 
 def _batch(x: np.ndarray) -> torch.Tensor:
@@ -32,7 +35,10 @@ def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np
     x, y = map(_batch, (a, b))
     out = torch.zeros(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
     program = residue_program(x, y, out, moduli, target, DEVICE)
-    program.run_by_triton(x, y, out)
+    workspace = program.run_by_triton(x, y, out)
+    # Counts come first; nothing has run where the case is on record.
+    counters = workspace[: 8 * (COUNTS + recompute.COUNTERS)].view(torch.int64)[COUNTS:]
+    AGAIN[:] = [int(counters[recompute.AGAIN_FIRST] + counters[recompute.AGAIN_LAST])]
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 
@@ -90,7 +96,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
     cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
     cases += [("float64", 15, "strided row", "native"), ("float64", 15, "phi4", "native")]
-    cases += [("float64", 16, "integers", None)]
+    cases += [("float64", 16, "integers", None), ("float64", 15, "subnormal_results", "native")]
     # Integers of eight moduli: in one word, and of a row with one large element in two.
     cases += [("float32", 8, "normal", "native"), ("float32", 8, "wide_rows", None), ("float32", 8, "triangular", None)]
     cases += [("float32", 8, "many columns", None), ("float64", 14, "many columns", None)]
@@ -100,16 +106,30 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 20, "infinities", "correctly-rounded", "left right")]
     # Many open entries: by magnitudes and by rows of exact values, however few they are.
     several = [("float64", 13, "phi2", "native"), ("complex64", 6, "triangular", "native")]
+    # Many that are made again by more moduli, exactly and not; the last ones in several panels and matrices at a time.
+    again = [("float64", 13, "phi4", "native"), ("float64", 14, "cancelling", "correctly-rounded")]
+    again += [("float32", 7, "wide_rows", "correctly-rounded")]
+    again += [("complex128", 13, "phi4", "correctly-rounded"), ("float64", 13, "panels", "correctly-rounded")]
+    again += [("float64", 13, "wide batch", "native")]
     # Products that are not made of residues, in several chunks.
     cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
-    for dtype, moduli, name, target, *sides in (cases + several)[part::parts]:
-        limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
-        recompute.FEW_UNCERTIFIED, recompute.MANY_UNCERTIFIED, recompute.FEW_OF_STRIP = limits
+    for dtype, moduli, name, target, *sides in (cases + several + again)[part::parts]:
+        limits = (0, 0) if (dtype, moduli, name, target) in several + again else (64, 2)
+        recompute.MANY_UNCERTIFIED, recompute.FEW_OF_STRIP = limits
+        # More moduli at once, at no price: or only where they would pay, which is never at such sizes.
+        forced = (dtype, moduli, name, target) in again
+        recompute.MANY_OF_ALL, recompute.SECONDS = (1 << 20, (1.0, 1.0, 0.0, 0.0, 0.0, 0.0)) if forced else USUAL
+        recompute.ROOM = 1 if name in ("panels", "wide batch") else 1 << 28
         if name.startswith("batch"):
             # Three products, two at a time; one operand may serve all.
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
             a, b = (np.stack(x) for x in zip(*pairs, strict=True))
             b = b if name == "batch" and not sides else b[:1]
+        elif name == "wide batch":
+            pairs = [HOSTILE["phi4"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
+            a, b = (np.stack(x) for x in zip(*pairs, strict=True))
+        elif name == "panels":
+            a, b = HOSTILE["phi4"](130, 9, 129, seed=11, dtype=np.dtype(dtype))
         elif name == "integers":  # of 64 bits, which are two numbers each
             rng = np.random.default_rng(2)
             a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((5, 9), (9, 4)))
@@ -148,4 +168,5 @@ def main(share: str = "0/1", device: str = "any") -> None:
         got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
-        tell([dtype, moduli, name, target, *sides], wrong=int((~same).sum()))
+        settled = {"again": AGAIN[0]} if forced else {}
+        tell([dtype, moduli, name, target, *sides], wrong=int((~same).sum()), **settled)

@@ -28,7 +28,15 @@ from prismm.cuda.operands import PreparedParts, vectors_of
 from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.join import allocate_flags, join_digits
 from prismm.cuda.residues.product import multiply_planes
-from prismm.cuda.residues.recompute import COUNTERS, freed_bytes, held_bytes, recompute, workspace_bytes
+from prismm.cuda.residues.recompute import (
+    AGAIN_FIRST,
+    AGAIN_LAST,
+    COUNTERS,
+    freed_bytes,
+    held_bytes,
+    recompute,
+    workspace_bytes,
+)
 from prismm.cuda.residues.seconds import by_strassen, residue_seconds
 from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
@@ -121,6 +129,10 @@ class Implementation(Composite):
             return 0
         steps = blocks.batches, blocks.rows, blocks.columns
         return COUNTERS * math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
+
+    def entries_again(self, counters: list[int]) -> int:
+        """Those of all joins."""
+        return sum(counters[AGAIN_FIRST::COUNTERS]) + sum(counters[AGAIN_LAST::COUNTERS])
 
     def queue(self, job: Job) -> Statistics | None:
         """In blocks of matrices, rows and columns; batches of tiny matrices in one kernel."""

@@ -24,6 +24,7 @@ from prismm.cuda.views import _ceil
 if TYPE_CHECKING:
     import torch
 
+    from prismm.core.problem import Problem
     from prismm.cuda.device import Device
     from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
@@ -60,8 +61,10 @@ SYSTEMS = {
 SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6)
 """What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
 
-COUNTERS = 24
-"""Of a join: its uncertified entries, and what `kernels.many` counts behind them."""
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 24, 10, 11
+"""How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
+that more moduli settled, at first and at last.
+"""
 
 ROOM, NARROW = 256 << 20, 512
 """Bytes that products of more moduli may take, if the product's own residues and digits took less; and rows and columns
@@ -114,7 +117,6 @@ class ManyTables:
     reduction: torch.Tensor
     systems: torch.Tensor
     nothing_there: torch.Tensor
-    seconds: torch.Tensor
 
 
 _POWERS, _LIMBS = 176, 9
@@ -149,7 +151,6 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
         torch.tensor(reduction, dtype=torch.int32).to(device),
         torch.from_numpy(np.stack(systems)).to(device),
         torch.zeros(5, dtype=torch.float64).to(device),
-        torch.tensor(SECONDS, dtype=torch.float32).to(device),
     )
 
 
@@ -175,6 +176,22 @@ def panels_of(
 ) -> tuple[Panels, ...]:  # fmt: skip
     """Those of every number of moduli."""
     return tuple(panels_within(rows, columns, terms, batches, taken, moduli) for moduli in SYSTEMS[precision])
+
+
+@functools.lru_cache(maxsize=64)
+def _seconds(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    import torch
+
+    return torch.tensor(values, dtype=torch.float32).to(device)
+
+
+def seconds_again(problem: Problem) -> float:
+    """Seconds that it takes to make all entries of a product again, by a number of moduli that most wide data take."""
+    moduli = SYSTEMS[problem.result.precision][5]
+    entries = problem.count * problem.m * problem.n * problem.parts
+    elements = problem.count * (problem.m + problem.n) * problem.k * problem.parts
+    each = entries * (problem.terms * SECONDS[3] + SECONDS[4]) + elements * SECONDS[2]
+    return moduli * each + SECONDS[5]
 
 
 def certifies_by_magnitudes(test: CertificateTest) -> bool:
@@ -242,7 +259,8 @@ def recompute(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
         *spaces, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
-        rungs(left.terms, panels, table.left.device), many.seconds, left.vectors, right.vectors, a.terms, depths,
+        rungs(left.terms, panels, table.left.device), _seconds(SECONDS, table.left.device), left.vectors,
+        right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
         MANY_UNCERTIFIED,
         min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, units, PRECISION=test.precision,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
 from prismm.cuda.residues import strassen as cuda_strassen
-from prismm.cuda.residues.recompute import MOST_MAGNITUDES
+from prismm.cuda.residues.recompute import MOST_MAGNITUDES, seconds_again
 from prismm.cuda.residues.split import columns_fused
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def uncertified_seconds(left: Uncertified, moduli: int, problem: Problem, rates:
     """Seconds that entries take which the fast join does not certify.
 
     These are the exact join of strips that hold some; planes of magnitudes and their products; and exact values one by
-    one or, where they are many, by rows.
+    one or, where they are many, by rows or by more moduli.
     """
     tuning, entries = rates.tuning, entries_of(problem)
     elements = problem.count * (problem.m + problem.n) * problem.k * problem.parts
@@ -57,7 +57,10 @@ def uncertified_seconds(left: Uncertified, moduli: int, problem: Problem, rates:
     exact = min(share * rates.repair, tuning.exact_by_rows * min(1.0, share * _ROWS))
     joined = max(strips, left.strips) * entries * tuning.exact_join * moduli
     magnitudes = elements * tuning.magnitude_planes + products * tuning.magnitude_products
-    return joined + strips * magnitudes + products * exact
+    exactly = products * exact
+    if problem.terms <= MOST_MAGNITUDES:
+        exactly = min(exactly, seconds_again(problem))
+    return joined + strips * magnitudes + exactly
 
 
 def entries_of(problem: Problem) -> int:
