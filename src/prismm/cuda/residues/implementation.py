@@ -274,7 +274,7 @@ def _queue_some(
                     (i, j) = (x, y) if outer_left else (y, x)
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
                     into = target.block(i * rows, rows, j * columns, columns)
-                    flags = allocate_flags(program, into, test)
+                    flags = None if job.problem.summed else allocate_flags(program, into, test)
                     # What settles uncertified entries takes the place of residues and digits.
                     with program.scope():
                         products = None
@@ -294,7 +294,7 @@ def _queue_some(
                         if products is not None:
                             digits = cuda_strassen.add_products(program, products, *sizes, table)
                         operands = row_blocks[i], column_blocks[j], split_a, split_b
-                        if job.problem.summed:
+                        if flags is None:
                             of_block = addend and addend.block(i * rows, rows, j * columns, columns)
                             combine_digits(program, digits, into, of_block, *operands, table, test, job.counts, device)
                             continue

@@ -103,9 +103,9 @@ def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int,
     return found._replace(group=max(1, min(batches, limit // sum(found.spaces(terms)))))
 
 
-def spaces_of(some: tuple[Panels, ...], terms: int) -> list[int]:
-    """Bytes of each kind that suffice for all of these."""
-    return [max(x) for x in zip(*(each.spaces(terms) for each in some), strict=True)]
+def space_of(some: tuple[Panels, ...], terms: int) -> int:
+    """Bytes that suffice for each of these."""
+    return max(sum(each.spaces(terms)) for each in some)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,18 +156,22 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
 
 @functools.lru_cache(maxsize=1024)
 def rungs(terms: int, panels: tuple[Panels, ...], device: torch.device) -> torch.Tensor:
-    """(systems, 7) int32: moduli, bits of rows and of columns for sums of so many terms, bits of the limbs below P, and
-    rows, columns and matrices of panels.
+    """(systems, 9) int32: moduli, bits of rows and of columns for sums of so many terms, bits of the limbs below P,
+    rows, columns and matrices of panels, and where residues of columns and digits begin, as `kernels.many` counts.
 
     |C'| <= k·2^(left + right) stays within the room of each (`core.many_moduli`).
     """
     import torch
 
     rows = []
-    for height, width, group, moduli in panels:
+    for panel in panels:
+        height, width, group, moduli = panel
+        of_rows, of_columns, _ = panel.spaces(terms)
         bits = room(moduli) - max(terms - 1, 0).bit_length()
         below = 40 * (_LIMBS - many_moduli(moduli).limbs)
         rows.append([moduli, bits // 2, bits - bits // 2, below, height, width, group])
+        # Both are multiples of a tile: a panel's vectors, and the pitch, are of 128.
+        rows[-1] += [of_rows >> 14, of_rows + of_columns >> 14]
     return torch.tensor(rows, dtype=torch.int32).to(device)
 
 
@@ -244,11 +248,7 @@ def recompute(
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
-    kinds = torch.int8, torch.int8, torch.uint8
-    spaces = [
-        program.allocate(kind, size) if again else places[0]
-        for kind, size in zip(kinds, spaces_of(panels, left.terms), strict=True)
-    ]
+    space = program.allocate(torch.int8, space_of(panels, left.terms) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
     lost = program.allocate(torch.int32, 2, left.batch * left.vectors + right.batch * right.vectors)
     many = many_tables(test.precision, table.left.device)
@@ -258,7 +258,7 @@ def recompute(
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        *spaces, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        space, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), _seconds(SECONDS, table.left.device), left.vectors,
         right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
@@ -285,6 +285,42 @@ def freed_bytes(rows: int, columns: int, k: int, moduli: int, parts: int, split:
     )
 
 
+def flags_bytes(rows: int, columns: int, parts: int, test: CertificateTest) -> int:
+    """Bytes of what a join of one matrix flags (`join.allocate_flags`)."""
+    _, strip, block, _ = join_tile(test.mode)
+    words = parts * -(-rows // strip) * -(-columns // block)
+    return 4 * words + (words * strip * block // 8 if test.mode != RAW else 0)
+
+
+def settling_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
+    split: tuple[bool, bool],
+) -> int:  # fmt: skip
+    """Bytes that `recompute` takes for so many matrices, where residues and digits were."""
+    if test.mode == RAW:
+        return 0
+    _, strip, block, _ = join_tile(test.mode)
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
+    found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 8 * batches * (rows + columns)
+    if certifies_by_magnitudes(test):
+        found += programs * block * 4 * strip
+    if parts * k <= MOST_MAGNITUDES:
+        if certifies_by_magnitudes(test):
+            found += batches * sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
+        taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+        found += space_of(panels_of(rows, columns, parts * k, batches, taken, test.precision), parts * k)
+    return found
+
+
+def joining_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:
+    """Bytes that the programs of `join.join_digits` hold, for so many matrices."""
+    tile, strip, block, _ = join_tile(test.mode)
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    programs, _ = shared_programs(finish_programs(device, test.mode), words, strip // tile)
+    return programs * max(tile, FINISH_ROWS) * block // 8
+
+
 def workspace_bytes(
     rows: int,
     columns: int,
@@ -296,43 +332,23 @@ def workspace_bytes(
     *,
     summed: bool = False,
 ) -> int:
-    """Bytes of workspace that a matrix of a batch takes for a block of so many rows and columns, but for what
-    programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
+    """Bytes of workspace that a matrix of a batch takes for a block of so many rows and columns, but for what is told
+    by `held_bytes`. split: whether rows and columns are split, not kept; summed: into gemm's sum.
     """
     planes = moduli * (3 if parts == 2 else 1)
     found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
     for vectors, needs_split in zip((rows, columns), split, strict=True):
         found += math.prod(plane_shape(vectors, k, planes)) if needs_split else 0
-    if summed:
-        return found + 4 * parts * rows * -(-columns // 32)
-    _, strip, block, _ = join_tile(test.mode)
-    words = parts * -(-rows // strip) * -(-columns // block)
-    found += 4 * words
-    if test.mode != RAW:
-        found += words * strip * block // 8
-    if certifies_by_magnitudes(test) and parts * k <= MOST_MAGNITUDES:
-        found += sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
-    return found
+    return found + (4 * parts * rows * -(-columns // 32) if summed else flags_bytes(rows, columns, parts, test))
 
 
 def held_bytes(
     rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool] = (True, True),
 ) -> int:  # fmt: skip
-    """Bytes of workspace that the programs of a join hold, of so many matrices of a batch, and what products of more
-    moduli take beyond the residues and digits whose place they take.
+    """Bytes of workspace that a join of so many matrices, and what comes after it, take beyond the residues and digits
+    whose place that takes.
     """
-    tile, strip, block, _ = join_tile(test.mode)
-    words = batches * parts * -(-rows // strip) * -(-columns // block)
-    programs, _ = shared_programs(finish_programs(device, test.mode), words, strip // tile)
-    found = programs * max(tile, FINISH_ROWS) * block // 8
-    if test.mode == RAW:
-        return found
-    programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
-    found += programs * block * (4 * strip + 16 * UNCERTIFIED_ROWS + 4 * LISTED)
-    found += 8 * batches * (rows + columns)
-    if parts * k <= MOST_MAGNITUDES:
-        taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
-        panels = panels_of(rows, columns, parts * k, batches, taken, test.precision)
-        found += max(0, sum(spaces_of(panels, parts * k)) - taken)
-    return found
+    taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+    settling = settling_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
+    return max(joining_bytes(rows, columns, parts, batches, test, device), settling - taken)

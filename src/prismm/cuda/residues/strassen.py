@@ -66,7 +66,6 @@ def workspace_bytes(
     planes were of the operand that is split for each block of the other one.
     """
     planes = moduli * (3 if parts == 2 else 1)
-    whole = recompute.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
     sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
     split_bytes = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
     # Both operands' planes have one pitch: it follows from k alone.
@@ -75,14 +74,20 @@ def workspace_bytes(
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
     statistics = STATISTICS * 8 * (rows + columns)
-    held = 0 if summed else recompute.held_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
-    joined = whole - statistics - sum(split_bytes) + held
+    joined, settling = math.prod(digits_shape(rows, columns, planes)), 0
+    if summed:
+        flags = 0
+        joined += 4 * parts * rows * -(-columns // 32)
+    else:
+        flags = recompute.flags_bytes(rows, columns, parts, test)
+        joined += recompute.joining_bytes(rows, columns, parts, 1, test, device)
+        settling = recompute.settling_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
     inner = 0 if split[1] else 1
     outer = split_bytes[1 - inner] + sums[1 - inner]
     products = math.prod(products_shape(rows, columns, planes))
-    # The inner operand's planes are read for the last time before digits are allocated, so the larger of the two
-    # counts.
-    return statistics + outer + products + max(split_bytes[inner] + sums[inner], joined)
+    # The inner operand's planes are read for the last time before digits are allocated, and digits before what is
+    # uncertified is settled, so the larger of them counts.
+    return statistics + outer + flags + max(products + max(split_bytes[inner] + sums[inner], joined), settling)
 
 
 def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:

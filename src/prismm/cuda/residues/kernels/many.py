@@ -54,9 +54,9 @@ SPARE = tl.constexpr(6)
 CERTIFY, CHOOSE, RUN = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5)
 """Of strips that magnitudes certify; of the sample; of two runs."""
 
-RUNG = tl.constexpr(7)
-"""Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; and of panels
-that fit in workspace rows, columns, and matrices.
+RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
+"""Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that
+fit in workspace rows, columns, and matrices; and where residues of columns, and digits, begin there, in so many bytes.
 """
 
 SETTLED, VOTES = tl.constexpr(9), tl.constexpr(12)
@@ -318,7 +318,7 @@ def _join_task(
 @triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, left, right, digits, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there,
+    entry_flags, space, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there,
     rungs, counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
@@ -326,14 +326,16 @@ def multiply_again(
     """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
     state[SETTLED + 1 + run] grow by those that are proved, whose flags are taken back.
 
-    left, right: (matrices·moduli, rows or columns of a panel, pitch) int8, digits (matrices·moduli, rows, columns)
-    uint8 of workspace; listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both sides) int32, 0.
-    powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of all moduli.
-    systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
+    space: of workspace, for residues (matrices·moduli, rows of a panel, pitch) int8, likewise of columns, and digits
+    (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both
+    sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of
+    all moduli. systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
     """
     rungs += RUNG * rung
     moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
     below, of_height, of_width, group = tl.load(rungs + 3), tl.load(rungs + 4), tl.load(rungs + 5), tl.load(rungs + 6)
+    left, right = space, space + wide(tl.load(rungs + 7)) * AREA
+    digits = (space + wide(tl.load(rungs + 8)) * AREA).to(tl.pointer_type(tl.uint8))
     # Triton learns from this how wide accesses may be.
     pitch, height, width = multiple(pitch, DEPTH), multiple(of_height, SIDE), multiple(of_width, SIDE)
     row_lost = lost + run * (row_batches * m + column_batches * n)

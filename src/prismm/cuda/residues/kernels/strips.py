@@ -162,8 +162,8 @@ def _settle_rows(
 )  # fmt: skip
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, left, right, sums, high, rows, columns, constants, counts, state, again_left, again_right,
-    again_digits, listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
+    entry_flags, left, right, sums, high, rows, columns, constants, counts, state, space,
+    listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
     q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
@@ -226,7 +226,7 @@ def repair_strips(
                 while run < 2:
                     multiply_again(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                        column_stride, flags, entry_flags, again_left, again_right, again_digits, listed, lost, rows,
+                        column_stride, flags, entry_flags, space, listed, lost, rows,
                         columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung, m, n,
                         terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
                         B_ALONG, TILE, STRIP, COLUMNS,
