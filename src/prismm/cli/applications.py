@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import prismm
+from prismm.cli.console import say
 from prismm.core.extras import is_installed, missing
 from prismm.errors import FileError
 
@@ -32,6 +34,7 @@ def run(
     names: str | None,
     seed: int,
     repeats: int,
+    seconds: float,
     csv: Path | None,
     plot: Path | None,
     json: bool,
@@ -39,12 +42,15 @@ def run(
     """Run them in a process of their own, since they set torch's precision; its exit code."""
     if not is_installed("torch"):
         raise missing("prismm bench apps", "torch")
+    script = folder() / "run.py"
+    if not json:
+        say(f"timing programs with native products and with prismm's: {names or 'all, and the tuner'}, {device}")
     source = str(Path(prismm.__file__).resolve().parents[1])
     path = os.pathsep.join(x for x in (source, os.environ.get("PYTHONPATH", "")) if x)
-    script = folder() / "run.py"
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, str(script), "--device", device, "--seed", str(seed), "--repeats", str(repeats)]
         command += ["--out", str((csv or Path(scratch)).absolute())]
+        command += [] if math.isinf(seconds) else ["--seconds", str(seconds)]
         command += ["--quick"] if quick else []
         command += ["--apps", names] if names else []
         command += ["--plot", str(plot.absolute())] if plot is not None else []

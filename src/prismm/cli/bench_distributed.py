@@ -61,10 +61,10 @@ def run(
         return
     _add_scaling(rows)
     if csv is not None:
-        from prismm.cli.bench import _write_csv
+        from prismm.cli.documents import write_csv
         from prismm.cli.env import machine
 
-        _write_csv(csv, [row | machine(None) for row in rows])
+        write_csv(csv, [row | machine(None) for row in rows])
         say(f"wrote {csv}")
     if plot is not None:
         _draw(rows, plot)
