@@ -1,10 +1,14 @@
-"""``prismm bench``: random matrices in this process and on ranks, and what it says."""
+"""``prismm bench``: random matrices in this process and on ranks, what it says, and rows of a run that is cut."""
 
 from __future__ import annotations
 
 import csv
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,8 +95,15 @@ def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> No
         port = free.getsockname()[1]
     for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port)):
         monkeypatch.setenv(name, str(value))
-    done = prismm_main("bench", "distributed", "--sizes", "20,30", "--rounds", 1, "--csv", "ranks.csv")
+    arguments = ("bench", "distributed", "--sizes", "20,30", "--rounds", 1, "--csv", "ranks.csv")
+    done = prismm_main(*arguments)
     assert done.code == 0 and "sent" in done.out
+    said = done.err.splitlines()
+    assert said[0].startswith(
+        "prismm: timing torch's product and prismm's (native, reproducible, correctly-rounded) on 1"
+    )
+    assert len(said) == 1 + 2 * 2 * 3 + 1 and said[-1] == "prismm: wrote ranks.csv"
+    assert said[1].startswith("prismm: rows, strong scaling, 1 rank, n = 20, native: torch ")
     with open("ranks.csv", newline="") as stream:
         table = list(csv.DictReader(stream))
     assert {(row["sharding"], row["n"]) for row in table} == {
@@ -103,3 +114,46 @@ def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> No
     }
     assert all(float(row["prismm_seconds"]) > 0 and float(row["prismm_scaling"]) == 1.0 for row in table)
     assert "--only is for whole programs" in prismm_main("bench", "distributed", "--only", "mlp").refused()
+    assert prismm_main(*arguments[:-2], "--json").err == ""
+    said = prismm_main(*arguments, "--seconds", "0").err.splitlines()
+    assert said[2:] == [
+        "prismm: out of time before rows, strong scaling, 1 rank, n = 20, reproducible", "prismm: wrote ranks.csv"
+    ]  # fmt: skip
+    assert len(Path("ranks.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_a_bench_of_ranks_that_is_killed_leaves_its_rows(folder: Path) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "prismm"]
+    command += ["bench", "distributed", "--sizes", "40,6000", "--rounds", "1", "--csv", "ranks.csv"]
+    environment = os.environ | {"PRISMM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        said = [next(line for line in process.stderr if line.startswith("prismm: ")) for _ in range(4)]
+    finally:
+        process.terminate()  # which torchrun hands on
+        process.communicate(timeout=100)
+    assert "on 2 ranks and fewer" in said[0] and ": torch " in said[3]
+    with open("ranks.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 3 and all(float(row["prismm_seconds"]) > 0 for row in rows)
+    assert [row["accuracy"] for row in rows] == ["native", "reproducible", "correctly-rounded"]
+
+
+@pytest.mark.slow
+def test_two_ranks_end_in_time_together(folder: Path) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "prismm"]
+    command += ["bench", "distributed", "--sizes", "40", "--rounds", "1", "--accuracy", "native", "--csv", "ranks.csv"]
+    for limit, ended in (([], False), (["--seconds", "0"], True)):
+        done = subprocess.run([*command, *limit], cwd=folder, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        assert ("out of time before inner, strong scaling, 1 rank, n = 40, native" in done.stderr) == ended
+        with open("ranks.csv", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        expected = [("rows", "strong", "1"), ("inner", "strong", "1")]
+        expected += [(name, scaling, "2") for name in ("rows", "inner") for scaling in ("strong", "weak")]
+        expected = expected[:1] if ended else expected
+        assert [(row["sharding"], row["scaling"], row["ranks"]) for row in rows] == expected

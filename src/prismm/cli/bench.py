@@ -94,7 +94,7 @@ def bench(
     if ranks:
         from prismm.cli.bench_distributed import run as run_ranks
 
-        run_ranks(orders, kind, named, rounds or 5, seed, csv, plot, json)
+        run_ranks(orders, kind, named, rounds or 5, seed, limit, csv, plot, json)
         return
     from prismm.cli.bench_products import run as run_products
 
