@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import prismm
+from prismm.core.extras import install
 
 Run = Callable[..., Any]
 
@@ -86,6 +87,18 @@ def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "abacus" in prismm_main("bench", *arguments).refused()
 
 
+def test_bench_of_programs_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("subprocess.run", lambda *arguments, **rest: pytest.fail("it was run first"))
+    said = prismm_main("bench", "apps", "--only", "cholesky,knn-digit").refused()
+    assert "no program 'knn-digit' (did you mean 'knn-digits'?); pass some of hpl-mxp,cholesky," in said
+    monkeypatch.setattr("prismm.cli.bench_apps.is_installed", lambda name: name != "matplotlib")
+    said = prismm_main("bench", "apps", "--plot", "apps.png").refused()
+    assert said == f"prismm: error: --plot needs matplotlib; install it with: {install('plot')}\n"
+    monkeypatch.setattr("prismm.cli.bench_apps.is_installed", lambda name: False)
+    assert "prismm bench apps needs torch" in prismm_main("bench", "apps").refused()
+
+
 def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As torchrun starts it, with one rank; without torchrun it says how."""
     assert "torchrun --nproc-per-node 2" in prismm_main("bench", "distributed").refused()
@@ -114,6 +127,9 @@ def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> No
     }
     assert all(float(row["prismm_seconds"]) > 0 and float(row["prismm_scaling"]) == 1.0 for row in table)
     assert "--only is for whole programs" in prismm_main("bench", "distributed", "--only", "mlp").refused()
+    with monkeypatch.context() as patch:
+        patch.setattr("prismm.cli.bench_distributed.is_installed", lambda name: name != "matplotlib")
+        assert "--plot needs matplotlib" in prismm_main(*arguments, "--plot", "ranks.png").refused()
     assert prismm_main(*arguments[:-2], "--json").err == ""
     said = prismm_main(*arguments, "--seconds", "0").err.splitlines()
     assert said[2:] == [

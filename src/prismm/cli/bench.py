@@ -21,7 +21,7 @@ def bench(
     subject: Annotated[
         Literal["products", "apps", "distributed"],
         typer.Argument(
-            help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner. distributed: random "
+            help="products: random matrices. apps: whole programs, and the tuner. distributed: random "
             "matrices on the ranks that torchrun started."
         ),
     ] = "products",
@@ -68,7 +68,7 @@ def bench(
     limit = math.inf if seconds is None else seconds
     if subject == "apps":
         options.refuse(context, _PRODUCTS, "is for random matrices; leave it out, or leave out apps")
-        from prismm.cli.applications import run
+        from prismm.cli.bench_apps import run
 
         code = run(device, quick, only, seed, rounds or 3, limit, csv, plot, json)
         if code:

@@ -44,6 +44,8 @@ def run(
             check_new(path, force=True)
     if not is_installed("torch"):
         raise missing("prismm bench distributed", "torch")
+    if plot is not None and not is_installed("matplotlib"):
+        raise ArgumentError(f"--plot needs matplotlib; install it with: {install('plot')}")
 
     def tell(text: str) -> None:
         if first and not json:
@@ -254,10 +256,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Strong scaling: the speed-up of torch's and our products over one rank, a line for each sharding and target."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ArgumentError(f"--plot needs matplotlib; install it with: {install('plot')}") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     strong = [row for row in rows if row["scaling"] == "strong" and row["base"] == max(x["base"] for x in rows)]
