@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+from prismm.applications import tables
+from prismm.applications.tables import cpu_name, machine
+
+__all__ = ["PAUSE", "RESULTS", "cpu_name", "interleaved", "machine", "warm_up", "write"]
+
 PAUSE = 0.2
 RESULTS = Path(__file__).parent / "results"
-
-
-def cpu_name() -> str:
-    """The processor's model, as Linux tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def machine() -> dict[str, Any]:
-    """Columns that every row carries."""
-    import numba
-    import numpy
-    import torch
-
-    import prismm
-
-    return {
-        "date": date.today().isoformat(),
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "prismm": prismm.__version__,
-        "numpy": numpy.__version__,
-        "torch": torch.__version__,
-        "numba": numba.__version__,
-    }
 
 
 def warm_up(seconds: float = 3.0) -> None:
@@ -87,17 +58,6 @@ def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int
 
 def write(name: str, rows: list[dict[str, Any]], key: tuple[str, ...], folder: Path = RESULTS) -> Path:
     """Write rows to results/NAME.csv; rows there with other values of the key columns stay."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.csv"
-    texts = [{k: f"{v:.5g}" if isinstance(v, float) else str(v) for k, v in row.items()} for row in rows]
-    new = {tuple(row[k] for k in key): row for row in texts}
-    kept: list[dict[str, str]] = []
-    if path.exists():
-        with path.open(newline="") as stream:
-            for row in csv.DictReader(stream):
-                kept.append(new.pop(tuple(row[k] for k in key), row))
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(texts[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *new.values()])
+    tables.write(path, rows, key)
     return path

@@ -123,7 +123,7 @@ def mixpert_8_text(tables: Tables) -> str:
         f"Geometric means over the programs, times native: {told}. `tf32` and `bf16` are torch's reduced products"
         " without any guarantee; `default` meets a native product's bound everywhere. The paper's means (1.72 for"
         " MixPert, 1.45 for CUTLASS, 1.41 for APE) are of GPU kernels on an A100, with other sizes; these are of whole"
-        " programs, as `benchmarks/apps` times them."
+        " programs, as `prismm bench apps` times them."
     )
     slow = [" ".join(label.split()) for label, x in bars.get("default", {}).items() if x < 1.0]
     return text + (f" Slower than native by default: {listed(slow)}." if slow else "")

@@ -63,7 +63,7 @@ FIGURES = (
            "python benchmarks/wide_data.py"),
     Figure("applications", "Whole applications", ("apps",), speed.applications, speed.applications_claim,
            "python benchmarks/apps/run.py"),
-    Figure("tuning", "The tuner", ("tuning",), speed.tuning, speed.tuning_claim, "python benchmarks/apps/tuning.py"),
+    Figure("tuning", "The tuner", ("tuning",), speed.tuning, speed.tuning_claim, "python benchmarks/apps/run.py"),
     Figure("probe", "The probe", ("probe_models",), speed.probe, speed.probe_claim,
            "python benchmarks/probe_models.py"),
     Figure("split", "Four ways to split a row", ("concepts",), concepts.split, concepts.split_claim,

@@ -33,4 +33,4 @@ def test_a_table(prismm_main: Run, folder: Path) -> None:
     table = read(Path("table.json"))
     assert json.loads(done.out)["name"] == table.name == torch.cuda.get_device_name(0)
     assert "exists already" in prismm_main("calibrate", "-o", "table.json").refused()
-    assert "counted from 0" in prismm_main("calibrate", "--device", "77", "-o", "other.json").refused()
+    assert "counted from 0" in prismm_main("calibrate", "--device", "77", "-o", "other.json", "--json").refused()

@@ -92,7 +92,7 @@ atexit.register(time.sleep, 30)
 pathlib.Path("begun").touch()
 time.sleep(30)
 """)
-    code, err, seconds = interrupted(folder, *COMMAND, "tune", "s.py", "--tolerance", "1")
+    code, err, seconds = interrupted(folder, *COMMAND, "tune", "s.py", "--tolerance", "1", "-q")
     assert (code, err) == (130, "prismm: interrupted\n") and seconds < SECONDS
 
 

@@ -300,7 +300,7 @@ def test_no_gpu(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_suite(prismm_main: Run) -> None:
     """The papers' tables; a device's FP32 and FP16 results share a column."""
     ran = prismm_main("probe", "--suite")
-    assert ran.code == 0 and ran.err == ""
+    assert ran.code == 0 and ran.err == "prismm: asking v100, t4, a100, h100-mma the published tests\n"
     head = next(line for line in ran.out.splitlines() if "v100" in line)
     assert head.split()[-4:] == ["v100", "t4", "a100", "h100-mma"]
     content = prismm_main("probe", "--suite", "a100.bf16.fp32", "--json").json()

@@ -1,10 +1,8 @@
-"""``prismm explain``, ``env``, ``bench`` and ``demo``: what they tell, to people and to machines."""
+"""``prismm explain``, ``env`` and ``demo``: what they tell, to people and to machines."""
 
 from __future__ import annotations
 
-import csv
 import json
-import socket
 import struct
 import zlib
 from collections.abc import Callable
@@ -84,83 +82,6 @@ def test_env_names_versions_engines_and_settings(prismm_main: Run, monkeypatch: 
     for topic, rows in found.items():
         assert f"{topic}\n" in out
         assert all(name in out for name in rows)
-
-
-# --- bench ----------------------------------------------------------------------------------------
-
-
-def test_bench_gives_ratio_spread_and_error_in_one_table(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prismm.cli.bench._SECONDS", 0.0)
-    arguments = ("bench", "--sizes", "16,40", "--rounds", 3, "--csv", "times.csv")
-    done = prismm_main(*arguments, "--accuracy", "correctly-rounded", "--accuracy", "1e-9", "--json")
-    rows = done.json()["rows"]
-    assert [(row["n"], row["accuracy"]) for row in rows] == [
-        (n, accuracy) for n in (16, 40) for accuracy in ("correctly-rounded", "1e-9")
-    ]
-    for row in rows:
-        assert row["ratio_p20"] <= row["ratio"] <= row["ratio_p80"]
-        assert row["prismm_seconds"] > 0 < row["native_seconds"]
-    assert all(row["prismm_max_ulps"] <= 0.5 for row in rows if row["accuracy"] == "correctly-rounded")
-    assert "device" in done.json()["machine"]
-    with open("times.csv", newline="") as stream:
-        table = list(csv.DictReader(stream))
-    assert [float(row["ratio"]) for row in table] == [row["ratio"] for row in rows]
-    assert all(row["torch"] and row["device"] for row in table)
-    for dtype in ("float32", "complex64"):
-        done = prismm_main("bench", "--sizes", "20", "--rounds", 1, "--dtype", dtype)
-        assert done.code == 0
-        assert "correctly-rounded" in done.out and "native ulps" in done.out
-
-
-def test_bench_of_a_scheme(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own value, or a target with it; on a simulated engine too."""
-    monkeypatch.setattr("prismm.cli.bench._SECONDS", 0.0)
-    common = ("bench", "--sizes", "16", "--rounds", 1, "--dtype", "float32", "--json")
-    (row,) = prismm_main(*common, "--scheme", "words:fp16x3", "--engine", "simulated:volta").json()["rows"]
-    assert (row["accuracy"], row["scheme"], row["engine"]) == ("own value", str(prismm.Words.fp16()), "simulated:volta")
-    (row,) = prismm_main(*common, "--scheme", "scaled-half", "--accuracy", "correctly-rounded").json()["rows"]
-    assert (row["scheme"], row["prismm_max_ulps"] <= 0.5) == (str(prismm.ScaledHalf()), True)
-
-
-def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prismm.cli.bench._operands", lambda *arguments: pytest.fail("it was timed first"))
-    for arguments, what in [
-        (("--sizes", "0"), "sizes '0'"),
-        (("--sizes", "big"), "sizes 'big'"),
-        (("--dtype", "float16"), "dtype 'float16'"),
-        (("--accuracy", "best"), "accuracy 'best'"),
-        (("--csv", "no/x.csv"), "there is no directory no"),
-        (("--csv", "."), ".: is a directory; pass the name of a file"),
-        (("--csv", "x" * 300), "a name of 300 bytes is too long here"),
-        (("--scheme", "words:tf32x5"), "products=5"),
-    ]:
-        assert what in prismm_main("bench", *arguments).refused()
-    monkeypatch.undo()
-    arguments = ("--engine", "abacus", "--sizes", "8", "--accuracy", "native")
-    assert "abacus" in prismm_main("bench", *arguments).refused()
-
-
-def test_bench_of_ranks(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torchrun starts it, with one rank; without torchrun it says how."""
-    assert "torchrun --nproc-per-node 2" in prismm_main("bench", "distributed").refused()
-    pytest.importorskip("torch")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port)):
-        monkeypatch.setenv(name, str(value))
-    done = prismm_main("bench", "distributed", "--sizes", "20,30", "--rounds", 1, "--csv", "ranks.csv")
-    assert done.code == 0 and "sent" in done.out
-    with open("ranks.csv", newline="") as stream:
-        table = list(csv.DictReader(stream))
-    assert {(row["sharding"], row["n"]) for row in table} == {
-        ("rows", "20"),
-        ("rows", "30"),
-        ("inner", "20"),
-        ("inner", "30"),
-    }
-    assert all(float(row["prismm_seconds"]) > 0 and float(row["prismm_scaling"]) == 1.0 for row in table)
-    assert "--only is for whole programs" in prismm_main("bench", "distributed", "--only", "mlp").refused()
 
 
 # --- demo -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``prismm tune`` and ``prismm bench apps``: a policy for a script's function, and what is refused."""
+"""``prismm tune``: a policy for a script's function, and what is refused."""
 
 from __future__ import annotations
 
@@ -83,9 +83,3 @@ def test_refusals(prismm_main: Run, script: Path, arguments: list[str], word: st
 
 def test_a_script_that_is_not_there(prismm_main: Run) -> None:
     assert "no such file" in prismm_main("tune", "absent.py", "--tolerance", "1e-3").refused()
-
-
-def test_applications_need_a_clone(prismm_main: Run, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.setattr(prismm, "__file__", str(folder / "a" / "b" / "c" / "__init__.py"))
-    assert "in a clone" in prismm_main("bench", "apps").refused()

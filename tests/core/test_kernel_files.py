@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from prismm.core import cache_files, jit, kernel_files
+from tests.all_kernels import all_kernels
 
 NOBODY = 54321
 """A user without a name, a home or any file."""
@@ -447,3 +448,22 @@ def test_results_are_those_of_python(folder, rng):
     for x in rng.integers(-(10**6), 10**6, 20):
         kernel = jit.Kernel(cube, "int64(int64)", set())
         assert kernel(np.int64(x)) == int(x) ** 3
+
+
+LOAD_ALL = """
+import sys
+from tests.all_kernels import all_kernels
+for name, kernel in all_kernels():
+    assert sum(kernel.compile().stats.cache_hits.values()) == 1, name
+print(*(name for name in ("numba.np.arraymath", "scipy.linalg") if name in sys.modules))
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_from_disk_needs_nothing_of_the_compiler():
+    """Every kernel is loaded by a process in which Numba has not imported what its compiler knows of NumPy."""
+    for _, kernel in all_kernels():
+        kernel.compile()
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", LOAD_ALL], cwd=root, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")

@@ -37,6 +37,19 @@ def solution(a, b):
     return [[fraction(found[i, j]) for j in range(found.ncols())] for i in range(found.nrows())]
 
 
+def least_squares(a, b):
+    """The exact least-squares solution, by the normal equations."""
+    a, b = rational(real_form(a)), rational(real_rows(b))
+    found = (a.transpose() * a).solve(a.transpose() * b)
+    return [[fraction(found[i, j]) for j in range(found.ncols())] for i in range(found.nrows())]
+
+
+def positive(a):
+    """Whether a Hermitian matrix is positive definite, by Sylvester's criterion."""
+    a = real_form(a)
+    return all(rational(a[:k, :k]).det() > 0 for k in range(1, len(a) + 1))
+
+
 def rounded(exact: Fraction, dtype) -> float:
     """RN(exact) in a real type."""
     # 2^-2000 is below half of every subnormal: what is left out decides no tie.

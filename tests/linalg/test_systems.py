@@ -16,8 +16,9 @@ from prismm.errors import (
     OperandError,
     ShapeError,
 )
+from prismm.linalg.factors import approximate_inverse, shaken
 from tests import judge
-from tests.linalg import reference
+from tests.linalg import matrices, reference
 
 SYSTEMS = {
     **{f"hilbert{n}": (lambda rng, n=n: reference.hilbert(n)) for n in (2, 3, 5, 8, 11, 12, 13, 16, 20)},
@@ -30,6 +31,9 @@ SYSTEMS = {
     "random": lambda rng: rng.standard_normal((20, 20)),
     "tiny": lambda rng: rng.standard_normal((6, 6)) * 1e-300,
     "wide": lambda rng: rng.standard_normal((8, 8)) * 10.0 ** rng.integers(-50, 50, (8, 8)),
+    "moler32": lambda rng: matrices.moler(32).astype(float),
+    "moler50": lambda rng: matrices.moler(50).astype(float),
+    "prolate": lambda rng: matrices.prolate(60),
     "unimodular 1e28": lambda rng: reference.unimodular(rng, 5, 10),
     "unimodular 1e51": lambda rng: reference.unimodular(rng, 10, 9),
     "unimodular 1e60": lambda rng: reference.unimodular(rng, 9, 12),
@@ -48,6 +52,25 @@ def test_every_component_is_within_its_bound_and_an_ulp(name, rng):
         for j, value in enumerate(row):
             total = sum(Fraction(float(part[i, j])) for part in report.parts)
             assert abs(value - total) <= Fraction(float(report.residual_bounds[i, j]))
+
+
+def test_a_rounded_inverse_may_be_singular():
+    """Moler's matrix has determinant 1. Its inverse with entries rounded is singular, but for random last bits."""
+    a = reference.rational(matrices.moler(32).astype(float))
+    assert a.det() == 1
+    inverse = np.array([[float(reference.fraction(x)) for x in row] for row in a.inv().tolist()])
+    assert reference.rational(inverse).det() == 0 != reference.rational(shaken(inverse)).det()
+    lower = np.tril(inverse)
+    assert (np.triu(shaken(lower), 1) == 0.0).all() and (np.abs(shaken(lower) - lower) <= 2.0**-49 * abs(lower)).all()
+
+
+def test_an_approximate_inverse_is_a_left_inverse():
+    """Its rows solve with the matrix in a backward stable way, so RA - 1 is far smaller than AR - 1 may be."""
+    a = matrices.prolate(60)
+    inverse = approximate_inverse(a)
+    left = prismm.matmul(inverse, a, accuracy="correctly-rounded") - np.eye(60)
+    right = prismm.matmul(a, inverse, accuracy="correctly-rounded") - np.eye(60)
+    assert np.abs(left).max() < 1e3 < 1e9 < np.abs(right).max()
 
 
 def test_correctly_rounded_is(rng):
@@ -191,18 +214,11 @@ def test_inverses(rng):
     reference.assert_holds(reference.solution(reference.hilbert(12), np.eye(12)), x, report)
 
 
-def least_squares(a, b):
-    """The exact solution by the normal equations."""
-    a, b = reference.rational(reference.real_form(a)), reference.rational(reference.real_rows(b))
-    found = (a.transpose() * a).solve(a.transpose() * b)
-    return [[reference.fraction(found[i, j]) for j in range(found.ncols())] for i in range(found.nrows())]
-
-
 def test_least_squares(rng):
     def check(case):
         a, b = case
         x, report = prismm.linalg.lstsq(a, b, full_output=True)
-        reference.assert_holds(least_squares(a, b), x, report)
+        reference.assert_holds(reference.least_squares(a, b), x, report)
 
     complex_a = rng.standard_normal((9, 4)) + 1j * rng.standard_normal((9, 4))
     vander = np.vander(np.linspace(0.0, 1.0, 14), 9)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import statistics
-import time
-from collections.abc import Callable
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from prismm.cli import options
-from prismm.cli.console import columns, print_json, progress, say
-from prismm.cli.documents import check_new
-from prismm.errors import ArgumentError, FileError
+from prismm.errors import ArgumentError
 from prismm.schemes.names import parse_scheme
 
-if TYPE_CHECKING:
-    import numpy as np
-
-_SAMPLE = 24  # rows and columns whose entries are compared with the exact product
 _PRODUCTS = ("sizes", "dtype", "accuracy", "scheme", "engine", "threads")
 _APPS = ("plot", "device", "only", "quick")
-_SECONDS = 0.1  # a sample of a product too short to time lasts at least this long
 
 
 def bench(
@@ -31,7 +21,7 @@ def bench(
     subject: Annotated[
         Literal["products", "apps", "distributed"],
         typer.Argument(
-            help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner. distributed: random "
+            help="products: random matrices. apps: whole programs, and the tuner. distributed: random "
             "matrices on the ranks that torchrun started."
         ),
     ] = "products",
@@ -52,6 +42,9 @@ def bench(
         int | None, typer.Option(min=1, help="Interleaved repetitions. Default: 9; of programs 3.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the normal random matrices.")] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Begin no further measurement after so many.")
+    ] = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table as CSV as well; apps: a folder for two files.")
     ] = None,
@@ -72,11 +65,12 @@ def bench(
     of its ranks, the same matrices (strong scaling) and ones that grow with the ranks (weak); shown are seconds of
     torch's product and of ours, bytes that a rank sends, and the share of the time that it waits for others' digits.
     """
+    limit = math.inf if seconds is None else seconds
     if subject == "apps":
         options.refuse(context, _PRODUCTS, "is for random matrices; leave it out, or leave out apps")
-        from prismm.cli.applications import run
+        from prismm.cli.bench_apps import run
 
-        code = run(device, quick, only, seed, rounds or 3, csv, plot, json)
+        code = run(device, quick, only, seed, rounds or 3, limit, csv, plot, json)
         if code:
             raise typer.Exit(code)
         return
@@ -96,139 +90,18 @@ def bench(
         targets = accuracy or ["native", "reproducible", "correctly-rounded"]
         keywords = [_keywords(target) | common for target in targets]
     kind = options.parse_dtype(dtype)
+    named = dict(zip(targets, keywords, strict=True))
     if ranks:
         from prismm.cli.bench_distributed import run as run_ranks
 
-        run_ranks(orders, kind, dict(zip(targets, keywords, strict=True)), rounds or 5, seed, csv, plot, json)
+        run_ranks(orders, kind, named, rounds or 5, seed, limit, csv, plot, json)
         return
-    if csv is not None:
-        check_new(csv, force=True)
+    from prismm.cli.bench_products import run as run_products
 
-    from threadpoolctl import threadpool_limits
-
-    rows: list[dict[str, Any]] = []
-    with progress() as bar:
-        task = bar.add_task("timing", total=len(orders) * len(targets))
-        for n in orders:
-            a, b = _operands(n, kind, seed)
-            for target, options_ in zip(targets, keywords, strict=True):
-                with threadpool_limits(threads, user_api="blas"):  # NumPy's product takes no argument for it
-                    race = _race(a, b, options_, rounds or 9)
-                rows.append({"n": n, "dtype": dtype, "accuracy": target} | race)
-                bar.advance(task)
-    from prismm.cli.env import machine
-
-    here = machine(threads)
-    if csv is not None:
-        _write_csv(csv, [row | here for row in rows])
-        say(f"wrote {csv}")
-    if json:
-        print_json({"machine": here, "rows": rows})
-    else:
-        _print(rows, here)
+    run_products(orders, kind, named, rounds or 9, seed, threads, limit, csv, json)
 
 
 def _keywords(target: str) -> dict[str, Any]:
     if target == "reproducible":
         return {"reproducible": True}
     return {"accuracy": options.parse_accuracy(target)}
-
-
-def _operands(n: int, dtype: Any, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    import numpy as np
-
-    rng = np.random.default_rng([seed, n])
-
-    def draw() -> np.ndarray[Any, Any]:
-        matrix: np.ndarray[Any, Any] = rng.standard_normal((n, n))
-        if dtype.kind == "c":
-            matrix = matrix + 1j * rng.standard_normal((n, n))
-        drawn: np.ndarray[Any, Any] = matrix.astype(dtype)
-        return drawn
-
-    return draw(), draw()
-
-
-def _race(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], keywords: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Time both products in turn; ratios, times, errors and what ran."""
-    import numpy as np
-
-    import prismm
-
-    def native() -> np.ndarray[Any, Any]:
-        result: np.ndarray[Any, Any] = a @ b
-        return result
-
-    def ours() -> np.ndarray[Any, Any]:
-        result: np.ndarray[Any, Any] = prismm.matmul(a, b, **keywords)
-        return result
-
-    theirs, (result, report) = native(), prismm.matmul(a, b, full_output=True, **keywords)
-    repeats = [_repeats(run) for run in (native, ours)]
-    times = [(_time(native, repeats[0]), _time(ours, repeats[1])) for _ in range(rounds)]
-    ratios = [one / other for one, other in times]
-    rng = np.random.default_rng(0)
-    rows, columns = (rng.permutation(len(a))[:_SAMPLE] for _ in range(2))
-    exact = prismm.testing.exact_product(a[rows], b[:, columns])
-    return {
-        "ratio": statistics.median(ratios),
-        "ratio_p20": float(np.quantile(ratios, 0.2)),
-        "ratio_p80": float(np.quantile(ratios, 0.8)),
-        "native_seconds": statistics.median(one for one, _ in times),
-        "prismm_seconds": statistics.median(other for _, other in times),
-        "rounds": rounds,
-        "native_max_ulps": float(exact.ulps(theirs[np.ix_(rows, columns)]).max()),
-        "prismm_max_ulps": float(exact.ulps(result[np.ix_(rows, columns)]).max()),
-        "scheme": str(report.scheme),
-        "engine": str(report.engine),
-        "repaired": int(report.repaired),
-    }
-
-
-def _repeats(run: Callable[[], Any]) -> int:
-    """Calls that one timing needs; runs them for a while first, which also wakes the threads."""
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < _SECONDS or count < 2:
-        run()
-        count += 1
-    return max(1, count // 2)
-
-
-def _time(run: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    return (time.perf_counter() - start) / repeats
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    try:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-def _print(rows: list[dict[str, Any]], context: dict[str, Any]) -> None:
-    head = ["n", "accuracy", "ratio", "p20-p80", "native", "prismm"]
-    head += ["native ulps", "prismm ulps", "scheme", "engine"]
-    cells = [
-        [
-            str(row["n"]),
-            row["accuracy"],
-            f"{row['ratio']:.2f}",
-            f"{row['ratio_p20']:.2f}-{row['ratio_p80']:.2f}",
-            f"{1e3 * row['native_seconds']:.3g} ms",
-            f"{1e3 * row['prismm_seconds']:.3g} ms",
-            f"{row['native_max_ulps']:.3g}",
-            f"{row['prismm_max_ulps']:.3g}",
-            row["scheme"],
-            row["engine"],
-        ]
-        for row in rows
-    ]
-    print(columns(head, cells, left=("accuracy", "scheme", "engine")))
-    print(f"\n{rows[0]['dtype']}, normal random; ratio = time of NumPy's product / time of prismm's")
-    print("; ".join(f"{name} {value}" for name, value in context.items()))

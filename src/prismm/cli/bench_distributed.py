@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from prismm.cli.console import columns, print_json, say
-from prismm.cli.documents import check_new
-from prismm.core.extras import install
-from prismm.core.lazy import needs_torch
+from prismm.cli.documents import check_new, write_csv
+from prismm.cli.env import machine
+from prismm.core.extras import install, is_installed, missing
 from prismm.errors import ArgumentError
 
 _TIMEOUT = datetime.timedelta(minutes=10)
@@ -25,9 +25,10 @@ _TIMEOUT = datetime.timedelta(minutes=10)
 
 def run(
     orders: list[int], dtype: np.dtype[Any], targets: dict[str, dict[str, Any]], rounds: int, seed: int,
-    csv: Path | None, plot: Path | None, json: bool,
+    seconds: float, csv: Path | None, plot: Path | None, json: bool,
 ) -> None:  # fmt: skip
-    """Time all shardings, on every rank; rank 0 prints, writes and draws.
+    """Time all shardings, on every rank; rank 0 tells of each row, writes it, and prints and draws all. No further row
+    is begun after so many `seconds`.
 
     Raises:
         ArgumentError: outside of torchrun.
@@ -41,30 +42,42 @@ def run(
     for path in (csv, plot):
         if path is not None and first:
             check_new(path, force=True)
-    with needs_torch("prismm bench distributed"):
-        import torch
-        import torch.distributed as dist
+    if not is_installed("torch"):
+        raise missing("prismm bench distributed", "torch")
+    if plot is not None and not is_installed("matplotlib"):
+        raise ArgumentError(f"--plot needs matplotlib; install it with: {install('plot')}")
+
+    def tell(text: str) -> None:
+        if first and not json:
+            say(text)
+
+    tell(
+        f"timing torch's product and prismm's ({', '.join(targets)}) on {os.environ['WORLD_SIZE']} ranks and fewer: "
+        f"{dtype.name}, n = {', '.join(map(str, orders))}, {rounds} rounds each"
+    )
+    import torch
+    import torch.distributed as dist
 
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+    rows: list[dict[str, Any]] = []
+    context = machine(None) if first and csv is not None else {}
     try:
-        rows = [
-            row
-            for case in _cases(dist.get_world_size(), orders, "cuda" if on_gpu else "cpu")
-            for row in _timed(*case, dtype, targets, rounds, seed)
-        ]
+        for row in _rows(orders, "cuda" if on_gpu else "cpu", dtype, targets, rounds, seed, seconds, tell):
+            if not first:
+                continue
+            rows.append(row)
+            _add_scaling(rows)
+            if csv is not None:
+                write_csv(csv, [row | context for row in rows])
+            tell(_shown(row))
     finally:
         dist.destroy_process_group()
     if not first:
         return
-    _add_scaling(rows)
     if csv is not None:
-        from prismm.cli.bench import _write_csv
-        from prismm.cli.env import machine
-
-        _write_csv(csv, [row | machine(None) for row in rows])
         say(f"wrote {csv}")
     if plot is not None:
         _draw(rows, plot)
@@ -73,6 +86,34 @@ def run(
         print_json({"rows": rows})
     else:
         _print(rows)
+
+
+def _rows(
+    orders: list[int], device: str, dtype: np.dtype[Any], targets: dict[str, dict[str, Any]], rounds: int, seed: int,
+    seconds: float, tell: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Rows as they are measured: on every rank of a mesh its own. Rank 0 is in all of them, and its clock ends them."""
+    import torch
+    import torch.distributed as dist
+
+    start, begun = time.perf_counter(), False
+    for about, mesh, left, right, n in _cases(dist.get_world_size(), orders, device):
+        here = mesh.get_coordinate() is not None
+        a = b = None
+        for target, keywords in targets.items():
+            over = torch.tensor([int(begun and time.perf_counter() - start > seconds)], device=device)
+            dist.broadcast(over, 0)  # ranks outside of the mesh wait here
+            if over.item():
+                labels = {**about, "n": n, "accuracy": target}
+                tell(f"out of time before {_named(labels)}")
+                return
+            begun = True
+            if here:
+                if a is None:
+                    a, b = _part(n, mesh, left, dtype, seed), _part(n, mesh, right, dtype, seed + 1)
+                labels = {**about, "n": n, "dtype": dtype.name, "accuracy": target, "mesh": mesh.device_type}
+                yield labels | _timed(a, b, mesh, keywords, rounds)
+    dist.barrier()
 
 
 def _cases(world: int, orders: list[int], device: str) -> Iterator[tuple[dict[str, Any], Any, Any, Any, int]]:
@@ -107,40 +148,27 @@ def _cases(world: int, orders: list[int], device: str) -> Iterator[tuple[dict[st
                         )
 
 
-def _timed(
-    about: dict[str, Any], mesh: Any, left: Any, right: Any, n: int, dtype: np.dtype[Any],
-    targets: dict[str, dict[str, Any]], rounds: int, seed: int,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """A row for each target; the slowest rank's seconds. Ranks outside of the mesh wait."""
+def _timed(a: Any, b: Any, mesh: Any, keywords: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Seconds of torch's product and of ours, those of the slowest rank, and what this rank sent and waited for."""
     import torch
-    import torch.distributed as dist
 
     import prismm
     from prismm.distributed.exchange import TRAFFIC
 
-    rows: list[dict[str, Any]] = []
-    if mesh.get_coordinate() is not None:
-        a, b = _part(n, mesh, left, dtype, seed), _part(n, mesh, right, dtype, seed + 1)
-        for target, keywords in targets.items():
-            ours = _landed(lambda keywords=keywords: prismm.matmul(a, b, **keywords))  # type: ignore[misc]
-            native = _landed(lambda: torch.matmul(a, b))
-            ours(), native()
-            times = []
-            sent, waited = TRAFFIC.sent_bytes, TRAFFIC.waited_seconds
-            for _ in range(rounds):
-                times.append((_seconds(native, mesh), _seconds(ours, mesh)))
-            mine = statistics.median(y for _, y in times)
-            rows.append(
-                {
-                    **about, "n": n, "dtype": dtype.name, "accuracy": target, "mesh": mesh.device_type,
-                    "ratio": statistics.median(x / y for x, y in times),
-                    "native_seconds": statistics.median(x for x, _ in times), "prismm_seconds": mine, "rounds": rounds,
-                    "sent_bytes": (TRAFFIC.sent_bytes - sent) // rounds,
-                    "waited": (TRAFFIC.waited_seconds - waited) / rounds / mine,
-                }
-            )  # fmt: skip
-    dist.barrier()
-    return rows
+    ours = _landed(lambda: prismm.matmul(a, b, **keywords))
+    native = _landed(lambda: torch.matmul(a, b))
+    ours(), native()
+    sent, waited = TRAFFIC.sent_bytes, TRAFFIC.waited_seconds
+    times = [(_seconds(native, mesh), _seconds(ours, mesh)) for _ in range(rounds)]
+    mine = statistics.median(y for _, y in times)
+    return {
+        "ratio": statistics.median(x / y for x, y in times),
+        "native_seconds": statistics.median(x for x, _ in times),
+        "prismm_seconds": mine,
+        "rounds": rounds,
+        "sent_bytes": (TRAFFIC.sent_bytes - sent) // rounds,
+        "waited": (TRAFFIC.waited_seconds - waited) / rounds / mine,
+    }
 
 
 def _part(n: int, mesh: Any, placements: Any, dtype: np.dtype[Any], seed: int) -> Any:
@@ -201,6 +229,16 @@ def _add_scaling(rows: list[dict[str, Any]]) -> None:
             row[f"{name}_scaling"] = one[f"{name}_seconds"] / row[f"{name}_seconds"]
 
 
+def _named(row: dict[str, Any]) -> str:
+    ranks = f"{row['ranks']} rank{'s' if row['ranks'] > 1 else ''}"
+    return f"{row['sharding']}, {row['scaling']} scaling, {ranks}, n = {row['n']}, {row['accuracy']}"
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """One line of words."""
+    return f"{_named(row)}: torch {1e3 * row['native_seconds']:.3g} ms, prismm {1e3 * row['prismm_seconds']:.3g} ms"
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
     head = ["sharding", "scaling", "ranks", "n", "accuracy", "torch", "prismm", "ratio"]
     head += ["torch x", "prismm x", "sent", "waited"]
@@ -218,10 +256,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Strong scaling: the speed-up of torch's and our products over one rank, a line for each sharding and target."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ArgumentError(f"--plot needs matplotlib; install it with: {install('plot')}") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     strong = [row for row in rows if row["scaling"] == "strong" and row["base"] == max(x["base"] for x in rows)]

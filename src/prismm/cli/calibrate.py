@@ -11,6 +11,8 @@ import typer
 from prismm.cli import options
 from prismm.cli.console import print_json, say, table
 from prismm.cli.documents import check_new
+from prismm.cli.warm import has_driver
+from prismm.core.extras import is_installed, missing
 from prismm.errors import EngineError, FileError
 
 
@@ -28,10 +30,17 @@ def calibrate(
     where prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
     """
     from prismm.core import cache_files
-    from prismm.core.lazy import needs_torch
 
-    with needs_torch("prismm calibrate"):
-        import torch
+    if not is_installed("torch"):
+        raise missing("prismm calibrate", "torch")
+    if not has_driver():  # torch takes seconds to load
+        raise EngineError("there is no NVIDIA GPU here: its driver is missing; run it on a machine with one")
+    if output is not None:
+        check_new(output, force)
+    if not json:
+        say(f"measuring GPU {device}")
+    import torch
+
     from prismm.cuda.costs.table import rates_of, user_file
 
     if not torch.cuda.is_available():
@@ -43,8 +52,6 @@ def calibrate(
     path = output if output is not None else user_file(name, make=True)
     if path is None:
         raise FileError("no cache folder can be written to; set PRISMM_CACHE_DIR, or pass --output FILE")
-    if output is not None:
-        check_new(output, force)
     from prismm.cuda.costs.calibrate import measure
     from prismm.files.target import explained, replace_text
 

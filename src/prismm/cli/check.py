@@ -39,9 +39,12 @@ def check(
     """
     import prismm
     from prismm.cli.documents import check_new, write_new
+    from prismm.cli.matrices import are_large
 
     options.refuse_force(force, html=html, plot=plot)
     _check_targets(html, plot, force, check_new)
+    if not json and are_large(a, b, c):
+        say(f"checking {c} as the product of {a} and {b}")
     try:
         found = prismm.check(*(_matrix(path) for path in (a, b, c)), engine=engine, threads=threads)
     except PrismmError as error:

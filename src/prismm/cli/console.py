@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 
 def say(text: str) -> None:
@@ -28,8 +28,15 @@ def print_json(content: dict[str, Any]) -> None:
     print(text)
 
 
-def progress(quiet: bool = False) -> Progress:
+def is_watched() -> bool:
+    """Whether stderr is a terminal, where bars are shown."""
+    return sys.stderr.isatty()
+
+
+def progress(quiet: bool = False) -> Progress | NoBar:
     """A progress bar on stderr, shown only on a terminal."""
+    if quiet or not is_watched():
+        return NoBar()
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -39,7 +46,6 @@ def progress(quiet: bool = False) -> Progress:
         TimeRemainingColumn,
     )
 
-    hidden = quiet or not sys.stderr.isatty()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -47,10 +53,30 @@ def progress(quiet: bool = False) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True, quiet=hidden),  # older ones end a line even where they are disabled
-        disable=hidden,
+        console=Console(stderr=True),
         transient=True,
     )
+
+
+class NoBar:
+    """A progress bar that nobody sees: what rich's takes, without loading rich."""
+
+    def __enter__(self) -> NoBar:
+        """The bar, as `rich.progress.Progress` gives it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to clear."""
+
+    def add_task(self, description: str, total: float | None = None, completed: int = 0) -> TaskID:
+        """A task's number."""
+        return cast("TaskID", 0)
+
+    def advance(self, task: TaskID, advance: float = 1) -> None:
+        """Nothing to draw."""
+
+    def update(self, task: TaskID, **changes: Any) -> None:
+        """Nothing to draw."""
 
 
 def table(rows: list[tuple[str, str]]) -> str:

@@ -72,6 +72,8 @@ def demo(
     Shows errors in ulps, whether bits depend on threads and engines, and times; plots the errors.
     """
     _check(output)
+    if not json:
+        say("multiplying two cases with NumPy, with prismm and exactly; a quarter of a minute")
     start = time.perf_counter()
     results: dict[str, list[Row]] = {}
     errors: dict[str, dict[str, Any]] = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from prismm.errors import FileError
 
@@ -84,3 +87,14 @@ def write_new(path: Path, text: str, force: bool) -> None:
 
     check_new(path, force)
     replace_text(path, text)
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Rows as a table under the names of the first one's values, whole whenever the writer is stopped."""
+    from prismm.files.target import replace_text
+
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_text(path, text.getvalue())

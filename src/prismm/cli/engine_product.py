@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import files, metrics
-from prismm.cli.console import columns, table
+from prismm.cli.console import columns, say, table
 from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.errors import ArgumentError, DTypeError, FileError, ShapeError
 from prismm.files.target import Target, part_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _SAMPLE = 48  # rows and columns whose entries are compared with the exact product, if there are more
+_LARGE = 1 << 22  # products of two numbers: about a second of the slowest models
 _ANSWER = "IEEE fp32"
 
 
@@ -39,6 +40,7 @@ class Request:
     promote: int | None
     rounded: bool
     force: bool
+    announced: bool
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def run(request: Request) -> Compared:
             f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
             "A must have as many columns as B has rows"
         )
+    if request.announced and a.shape[0] * a.shape[1] * b.shape[1] * len(request.models) >= _LARGE:
+        say(f"simulating {', '.join(model.name for model in request.models)} on {request.a} and {request.b}")
     dtype = dtype_of(first.output)
     # Room for the product is made before it is known.
     target = None

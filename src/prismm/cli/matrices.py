@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,19 @@ from prismm.errors import DTypeError
 
 if TYPE_CHECKING:
     import numpy as np
+
+_LARGE = 8 << 20  # bytes: two float64 squares of n = 724
+
+
+def are_large(*paths: Path) -> bool:
+    """Whether files hold so much that a command should say what it does before it is done; one that is missing is
+    somebody else's to report.
+    """
+    size = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            size += path.stat().st_size
+    return size >= _LARGE
 
 
 def check_elements(path: Path, dtype: np.dtype[Any]) -> None:

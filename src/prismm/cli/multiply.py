@@ -51,6 +51,7 @@ def multiply(
         force=force,
         resume=resume,
         quiet=quiet,
+        announced=not (quiet or json),
     )
     try:
         certificate = run(request)

@@ -147,6 +147,8 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
             wanted += [(name.lower(), Target(m.name, m.dot, m.input, m.output, m)) for m in models]
         else:
             wanted += [(target.name, target) for target in targets_of(name, input, output)]
+    if not json and all(target.model is not None and not target.model.is_integer for _, target in wanted):
+        say(f"asking {', '.join(dict.fromkeys(column for column, _ in wanted))} the published tests")
     results = []
     for column, target in wanted:
         if isinstance(target.input, Format) and isinstance(target.output, Format):

@@ -19,10 +19,10 @@ import prismm
 from prismm import files
 from prismm.cli import tiling
 from prismm.cli.certificate import Certificate, guarantee, tile_record
-from prismm.cli.console import progress, say
+from prismm.cli.console import is_watched, progress, say
 from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.cli.journal import Journal, journal_of
-from prismm.cli.matrices import check_elements
+from prismm.cli.matrices import are_large, check_elements
 from prismm.cli.memory import available
 from prismm.errors import FileError, ShapeError
 from prismm.files.target import Target, explained, part_of, reserve
@@ -32,7 +32,10 @@ _CHECKPOINT = 0.5  # seconds between flushes: what a power cut can cost
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for; ``options`` are keyword arguments of ``prismm.matmul``."""
+    """What the command line asks for; ``options`` are keyword arguments of ``prismm.matmul``.
+
+    announced: say at the start what is multiplied, where that is large and no bar shows it.
+    """
 
     a: Path
     b: Path
@@ -42,6 +45,7 @@ class Request:
     force: bool
     resume: bool
     quiet: bool
+    announced: bool
 
 
 class Interrupted(Exception):
@@ -86,6 +90,8 @@ def _run(request: Request, asked: list[int]) -> Certificate:
             f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
             "A must have as many columns as B has rows"
         )
+    if request.announced and not is_watched() and are_large(request.a, request.b):
+        say(f"multiplying {request.a} by {request.b}, {a.shape[0]}x{a.shape[1]} by {b.shape[0]}x{b.shape[1]}")
     dtype = _result_dtype(a, b, request.options)
     memory = available() // 2 if request.memory is None else request.memory
     journal, grid = _plan(request, a, b, dtype, memory)

@@ -59,9 +59,9 @@ def reproduce(
         check_new(html, force)
     experiment = load(name)
     size: Size = "quick" if quick else "full" if full else "default"
-    result = _run(experiment, out, size, seed, fresh)
-    plot = _plot(experiment, result)
     paper = PAPERS[name]
+    result = _run(experiment, paper.citation, out, size, seed, fresh, json)
+    plot = _plot(experiment, result)
     if json:
         from prismm.cli.env import machine
 
@@ -103,16 +103,21 @@ def _list(json: bool) -> None:
         print(table([(name, f"{paper.title}; {paper.citation}") for name, paper in PAPERS.items()]))
 
 
-def _run(experiment: Experiment, out: Path, size: Size, seed: int, fresh: bool) -> Result:
+def _run(
+    experiment: Experiment, citation: str, out: Path, size: Size, seed: int, fresh: bool, json: bool
+) -> Result:  # fmt: skip
     """The experiment under a progress bar; exit code 130 where it was interrupted."""
     from prismm.reproduce.run import run
 
-    finished = 0
+    finished, announced = 0, json
     with progress() as bar:
         task = bar.add_task(experiment.name, total=None)
 
         def started(key: str, done: int, total: int) -> None:
-            nonlocal finished
+            nonlocal finished, announced
+            if not announced:
+                say(f"repeating experiments of {citation}")
+            announced = True
             finished = done
             bar.update(task, completed=done, total=total, description=f"{experiment.name} {key}".strip())
 

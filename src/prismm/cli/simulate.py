@@ -187,7 +187,7 @@ def _multiply(
     if output is not None and len(models) > 1:
         raise ArgumentError("-o takes the product of one engine; pass one ENGINE, or leave out -o to compare errors")
     paths = Path(operands[0]), Path(operands[1])
-    result = run(Request(models, *paths, output, split_k, promote, rounded, force))
+    result = run(Request(models, *paths, output, split_k, promote, rounded, force, not json))
     if json:
         print_json(result.to_dict())
     else:

@@ -11,6 +11,7 @@ import typer
 
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, say
+from prismm.core.extras import is_installed, missing
 from prismm.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def tune(
     options.refuse_force(force, output=output)
     if output is not None:
         check_new(output, force)
+    if not is_installed("torch"):
+        raise missing("prismm.tune", "torch")
+    if not (quiet or json) and script.is_file():
+        say(f"loading {script}")  # and torch with it, which takes seconds
     names = load(script)
     program, given = _named(names, fn, script), _named(names, inputs, script)
     policy, tuning = prismm.tune(

@@ -52,14 +52,24 @@ def warm(
 
 def _gpu_is_here() -> bool:
     """Whether torch finds a GPU; it is not loaded to look for one where NVIDIA's driver is missing."""
-    from ctypes import CDLL
-
+    if not has_driver():
+        return False
     try:
-        CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         import torch
     except (ImportError, OSError):
         return False
     return bool(torch.cuda.is_available())
+
+
+def has_driver() -> bool:
+    """Whether NVIDIA's driver is installed."""
+    from ctypes import CDLL
+
+    try:
+        CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def _warm_cpu(dtypes: list[str], engine: str | None, quiet: bool) -> None:

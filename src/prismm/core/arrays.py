@@ -47,7 +47,7 @@ def normalise(x: Any, name: str) -> Array:
         DTypeError: for other element types (object, strings, dates, …).
     """
     if isinstance(x, np.ndarray):
-        if isinstance(x, np.ma.MaskedArray):
+        if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):  # loaded with the first masked array
             raise OperandError(f"{name} is a masked array; pass {name}.filled(value)")
         return Array(_checked(x, name), "numpy", x)
     torch = sys.modules.get("torch")

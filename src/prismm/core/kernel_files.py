@@ -17,6 +17,7 @@ from typing import Any
 from numba.core import config
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from prismm.core import cache_files
@@ -40,7 +41,9 @@ class KernelFile(NullCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled kernel, or None where it is to be compiled, which is said once."""
-        target_context.refresh()
+        # What compiled code calls at run time. Numba's own caches import all that its compiler knows, SciPy's linear
+        # algebra too: 0.25 s that a kernel from disk does not need.
+        rtsys.initialize(target_context)
         if self._folder is not None:
             try:
                 content = self._content(self._folder, target_context.codegen())

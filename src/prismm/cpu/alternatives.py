@@ -82,7 +82,7 @@ def _meets(implementation: Any, problem: Problem) -> bool:
     """Whether the bound meets the target for any data: the implementation's own `relative_bound(k)`, if it has one,
     against what the target leaves of |a||b|.
     """
-    if problem.goal == "correctly-rounded" or problem.big_integers:
+    if not _bounds_may_meet(problem):
         return False
     if problem.target is None or problem.goal == "fast":
         return True
@@ -91,6 +91,11 @@ def _meets(implementation: Any, problem: Problem) -> bool:
         return False
     room = accuracy.slack(problem.target, problem.terms, problem.result)
     return float(relative(max(1, problem.terms))) * (1.0 + 2.0**-20) <= room
+
+
+def _bounds_may_meet(problem: Problem) -> bool:
+    """Whether there are targets for such results that the bound of a composite scheme can meet."""
+    return problem.goal != "correctly-rounded" and not problem.big_integers
 
 
 @functools.cache
@@ -105,8 +110,10 @@ def _contenders(precision: int) -> bool:
 def weigh(problem: Problem, chosen: Chosen) -> Chosen:
     """The table's choice, or a candidate that beats it."""
     scheme = chosen.scheme
-    if getattr(scheme, "is_conventional", False) or not _contenders(problem.result.precision):
+    if getattr(scheme, "is_conventional", False) or not _bounds_may_meet(problem):
         # Every composite scheme makes several products of a native one's size.
+        return chosen
+    if not _contenders(problem.result.precision):
         return chosen
     best, found = _seconds(scheme, problem, 1), None
     for candidate in candidates(problem):

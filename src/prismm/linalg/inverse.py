@@ -9,7 +9,8 @@ results using floating-point arithmetic", section 10). Three ways to bound |G|v,
 2. RN(I - RA), correctly rounded: |G| <= |RN|·(1+u) + η.
 3. The same for R = R₁ + … + R_k. With P = RN(RA) and X an approximate inverse of P, XR in k+1 parts is a better inverse
    than R in k parts by a factor of about u·n (Rump 1990, "Inversion of extremely ill-conditioned matrices in
-   floating-point"; Rump 2009). Nothing has to be proved of how they arise: the bound of |G| is about the R at hand.
+   floating-point"; Rump 2009). Where R is no good yet its last bits are changed at random, lest it be singular. Nothing
+   has to be proved of how they arise: the bound of |G| is about the R at hand.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prismm.linalg.expansions import Products, expand, last_bit, residual_of
-from prismm.linalg.factors import approximate_inverse
+from prismm.linalg.factors import approximate_inverse, shaken
 from prismm.linalg.rounding import ETA, TAU, U, above, inflation, product_above
 
 if TYPE_CHECKING:
@@ -98,11 +99,15 @@ def inverses(a: Floats, products: Products, positive: bool) -> Iterator[Inverse]
     for count in range(1, (MOST_PARTS if n <= LARGE else FEWER_PARTS) + 1):
         if not all(np.isfinite(part).all() for part in parts):
             return
-        yield _proved(a, parts, products)
+        found = _proved(a, parts, products)
+        yield found
         if count < (MOST_PARTS if n <= LARGE else FEWER_PARTS):
+            far = found.contraction >= 1.0
+            if far and count == 1:
+                parts = [shaken(parts[0])]
             near = expand(products, parts, [a], 1)[0]
             factor = approximate_inverse(near, products.device, False)
-            parts = expand(products, [factor], parts, count + 1)
+            parts = expand(products, [shaken(factor) if far else factor], parts, count + 1)
 
 
 def _conventional(a: Floats, r: Floats, products: Products) -> Inverse:

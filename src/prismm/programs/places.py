@@ -80,6 +80,8 @@ def _kind(filename: str) -> str:
     path = os.path.abspath(filename)
     if path.startswith(torch_folder):
         return "torch"
+    if path.startswith(prismm_folder + "applications" + os.sep):
+        return "user"  # they are written as a user's programs are
     if path.startswith(programs) or path.startswith(prismm_folder + "cli" + os.sep):
         return "programs"
     if path.startswith(prismm_folder):

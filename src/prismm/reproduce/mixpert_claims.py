@@ -187,6 +187,10 @@ CLAIMS = (
     Claim("Fig. 12(a), §4.6", "speed over cuBLAS FP32: mean; larger", "1.12x; 1.30x", None, device=_RTX),
     Claim("Fig. 12(b), §4.6", "1 to 8 processes: over CUTLASS, APE", "24.3 %, 33.9 %", None, device=_A100),
     Claim(
-        "Fig. 9, §4.3", "HPL-AI, MLP, Cholesky errors", "about 1e-6", None, device="the applications (benchmarks/apps)"
+        "Fig. 9, §4.3",
+        "HPL-AI, MLP, Cholesky errors",
+        "about 1e-6",
+        None,
+        device="`prismm bench apps`",
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from prismm import linalg
+
 
 def sample(n: int, count: int, seed: int) -> torch.Tensor:
     """`count` different indices below n, or all of them, in order."""
@@ -12,15 +14,9 @@ def sample(n: int, count: int, seed: int) -> torch.Tensor:
 
 
 def residual(a: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """a - left @ right in float64, every entry the exact value rounded once: one product with a's rows appended."""
-    import prismm
-
-    a, left, right = a.double(), left.double(), right.double()
-    eye = torch.eye(len(a), dtype=torch.float64, device=a.device)
-    product: torch.Tensor = prismm.matmul(
-        torch.cat([eye, -left], dim=1), torch.cat([a, right], dim=0), accuracy="correctly-rounded"
-    )
-    return product
+    """a - left @ right in float64, every entry the exact value rounded once."""
+    found: torch.Tensor = linalg.residual(left.double(), right.double(), a.double())
+    return found
 
 
 def relative(x: torch.Tensor, reference: torch.Tensor) -> float:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 import torch
-from _app import App, Verdict, main
-from _certified import residual, sample
+
+from prismm.applications.application import Application, Verdict, main
+from prismm.applications.references import residual, sample
 
 
 def make(size: int, seed: int, device: str, dtype: torch.dtype) -> torch.Tensor:
@@ -21,7 +22,8 @@ def make(size: int, seed: int, device: str, dtype: torch.dtype) -> torch.Tensor:
     points = torch.rand(size, 3, dtype=torch.float64, generator=generator).to(device)
     a = torch.empty(size, size, dtype=dtype, device=device)
     for i in range(0, size, 2048):
-        squares = sum((points[i : i + 2048, None, axis] - points[None, :, axis]) ** 2 for axis in range(3))
+        x, y, z = ((points[i : i + 2048, None, axis] - points[None, :, axis]) ** 2 for axis in range(3))
+        squares = x + y + z
         a[i : i + 2048] = torch.exp(-10.0 * squares.sqrt())
     a.diagonal().add_(0.1)
     return a
@@ -93,7 +95,7 @@ def judge(a: torch.Tensor, factor: torch.Tensor, reference: tuple[torch.Tensor, 
     return Verdict(error, error <= limit, f"backward error {error:.2g} (at most {limit:.2g})")
 
 
-APP = App(
+APP = Application(
     "cholesky", "Cholesky", make, solve, refer, judge, {"quick": 640, "cpu": 2048, "cuda": 32768},
     ("float32", "float64"),
 )  # fmt: skip

@@ -7,15 +7,18 @@ certified products than the five seeds' curves lie to each other, at every step.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
 import torch
-from _app import App, Verdict, main
-from _certified import relative, sample
-from _counts import digits
-from _ways import full_precision
 from torch import nn
+
+import prismm
+from prismm.applications.application import Application, Verdict, main
+from prismm.applications.counts import digits
+from prismm.applications.references import relative, sample
+from prismm.applications.ways import full_precision
 
 SEEDS, STEPS, RATE, MOMENTUM = 5, 8, 0.05, 0.9
 
@@ -55,16 +58,13 @@ def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Inference:
 @torch.no_grad()
 def solve(config: Inference) -> torch.Tensor:
     """The outputs."""
-    return config.model(config.x)
+    found: torch.Tensor = config.model(config.x)
+    return found
 
 
 @torch.no_grad()
 def refer(config: Inference) -> tuple[torch.Tensor, torch.Tensor]:
     """Some of the inputs, and their outputs by correctly rounded products in float64."""
-    import copy
-
-    import prismm
-
     rows = sample(len(config.x), 64, 0).to(config.x.device)
     with prismm.emulate("correctly-rounded"):
         return rows, copy.deepcopy(config.model).double()(config.x[rows].double())
@@ -133,8 +133,6 @@ def train(config: Training, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def refer_training(config: Training) -> tuple[torch.Tensor, torch.Tensor]:
     """The curves of IEEE float32, and of float64 with certified products."""
-    import prismm
-
     with full_precision():
         single = train(config)
     with prismm.emulate("native"):
@@ -150,17 +148,17 @@ def judge_training(config: Training, curves: torch.Tensor, reference: tuple[torc
     return Verdict(error, distance < 1.0, f"curves differ by {distance:.2g} of the spread of {SEEDS} seeds")
 
 
-APP = App("mlp", "MLP", make, solve, refer, judge, {"quick": 128, "cpu": 1024, "cuda": 16384})
-TRAINING = App(
+APP = Application("mlp", "MLP", make, solve, refer, judge, {"quick": 128, "cpu": 1024, "cuda": 16384})
+TRAINING = Application(
     "mlp-training", "MLP, training", make_training, train, refer_training, judge_training,
     {"quick": 64, "cpu": 256, "cuda": 4096},
 )  # fmt: skip
-DIGITS = App(
+DIGITS = Application(
     "mlp-digits", "MLP, training on digits", make_digits, train, refer_training, judge_training,
     {"quick": 64, "cpu": 512, "cuda": 1797},
 )  # fmt: skip
 
-SMALL = App(
+SMALL = Application(
     "mlp-small", "MLP, small, training", make_small, train, refer_training, judge_training,
     {"quick": 64, "cpu": 64, "cuda": 64},
 )  # fmt: skip

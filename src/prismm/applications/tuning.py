@@ -15,11 +15,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cholesky
-import mlp
+import numpy as np
 import torch
-from _app import timed
-from _ways import full_precision
+
+import prismm
+from prismm import Native, Residues
+from prismm.applications import cholesky, mlp
+from prismm.applications.application import timed
+from prismm.applications.ways import full_precision
+from prismm.core.problem import Problem
+from prismm.cuda.choice import moduli_matching_cublas
+from prismm.cuda.costs.predict import predict
+from prismm.cuda.costs.table import usual_rates
+from prismm.formats import format_of
+from prismm.programs.margins import upper
+from prismm.programs.outputs import relative_error
+from prismm.programs.recipe import Recipe
+from prismm.programs.trials import Program, Trials, configurations
+from prismm.schemes.names import parse_scheme
 
 SEARCH, NEW = 6, 12
 """Inputs of the search, and new ones of the same distribution."""
@@ -53,7 +66,8 @@ def cases(device: str, quick: bool = False) -> list[Case]:
 
     @torch.no_grad()
     def infer(x: torch.Tensor) -> torch.Tensor:
-        return model(x)
+        found: torch.Tensor = model(x)
+        return found
 
     return [
         Case(
@@ -66,15 +80,6 @@ def cases(device: str, quick: bool = False) -> list[Case]:
 
 def predicted(enlarged: int) -> Callable[[Any, Any], float]:
     """Seconds of a call by a recipe on an H200, with every dimension so many times as large."""
-    import numpy as np
-
-    from prismm import Native, Residues
-    from prismm.core.problem import Problem
-    from prismm.cuda.choice import moduli_matching_cublas
-    from prismm.cuda.costs.predict import predict
-    from prismm.cuda.costs.table import usual_rates
-    from prismm.formats import format_of
-    from prismm.schemes.names import parse_scheme
 
     def cost(call: Any, recipe: Any) -> float:
         problem = Problem(
@@ -96,12 +101,6 @@ def compare(
     new: int = NEW,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Rows of one program."""
-    import prismm
-    from prismm.programs.margins import upper
-    from prismm.programs.outputs import relative_error
-    from prismm.programs.recipe import Recipe
-    from prismm.programs.trials import Program, Trials, configurations
-
     cost = predicted(case.enlarged) if device == "cpu" else None
     inputs = [case.draw(seed) for seed in range(search)]
     ladder = [Recipe.parse(text) for text in LEVELS]
@@ -185,9 +184,7 @@ def profile(trials: Any, ladder: Sequence[Any], cost: Any) -> list[list[float]]:
 
 def off(site: Any, cost: Any) -> float:
     """Seconds of torch's own products at a site, by the cost model."""
-    from prismm.programs.recipe import Recipe
-
-    return sum(cost(call, Recipe(off=True)) for call in site.calls)
+    return float(sum(cost(call, Recipe(off=True)) for call in site.calls))
 
 
 def total(seconds: list[list[float]], levels: Sequence[int]) -> float:
@@ -206,8 +203,6 @@ def levels_of(policy: Any, trials: Any, ladder: Sequence[Any]) -> tuple[int, ...
 
 def wall_speed(case: Case, x: torch.Tensor, policy: Any, device: str) -> float:
     """Measured time of the program with torch's products over that with the policy, interception included."""
-    import prismm
-
     ratios = []
     for _ in range(4):
         native, _ = timed(lambda: case.fn(x), device)

@@ -8,15 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from _common import machine
-from _ways import Way, way
+from prismm.applications.tables import machine
+from prismm.applications.ways import Way, way
+from prismm.errors import ArgumentError, EngineError
 
 DEFAULT_WAYS = "tf32,bf16,default,reproducible,correctly-rounded"
 
@@ -39,7 +37,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class App:
+class Application:
     """A program: input of a size from a seed, what is timed, and what its output is judged by.
 
     make(size, seed, device, dtype) -> problem; solve(problem) -> output; refer(problem) -> reference, whose products
@@ -73,20 +71,20 @@ def timed(call: Callable[[], Any], device: str) -> tuple[float, Any]:
 
 
 def measure(
-    app: App, device: str, size: int, seed: int, dtype: str, names: Sequence[str], repeats: int
+    app: Application, device: str, size: int, seed: int, dtype: str, names: Sequence[str], repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Rows of one problem: the native way first, then the others, all timed in turn after a first run that is judged.
 
     A way that this machine cannot go, or on which the program breaks down, gives a row without numbers that says why.
     """
-    config = app.make(size, seed, device, getattr(torch, dtype))
-    reference = app.refer(config)
+    problem = app.make(size, seed, device, getattr(torch, dtype))
+    reference = app.refer(problem)
     known = {name: way(name, device) for name in ("native", *names)}
     fixed = {"app": app.name, "device": device, "dtype": dtype, "size": size, "seed": seed}
 
     def run(way: Way) -> tuple[float, Any]:
         with way.context():
-            return timed(lambda: app.solve(config), device)
+            return timed(lambda: app.solve(problem), device)
 
     verdicts: dict[str, Verdict] = {}
     missing: dict[str, str] = {}
@@ -95,10 +93,10 @@ def measure(
         missing[name] = known[name].missing
         if not missing[name]:
             try:
-                verdicts[name] = app.judge(config, run(known[name])[1], reference)
-            except NotHere as error:
+                verdicts[name] = app.judge(problem, run(known[name])[1], reference)
+            except (ArgumentError, EngineError) as error:
                 missing[name] = " ".join(str(error).split())
-            except (ArithmeticError, torch.linalg.LinAlgError) as error:
+            except (ArithmeticError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
                 missing[name] = " ".join(str(error).split())
                 broken.add(name)
     seconds: dict[str, list[float]] = {name: [] for name in verdicts}
@@ -156,7 +154,7 @@ def shown(row: dict[str, Any]) -> str:
     )
 
 
-def main(*apps: App) -> None:
+def main(*apps: Application) -> None:
     """The command line of one application; exits with 1 where a guaranteed way misses the criterion."""
     parser = argparse.ArgumentParser(
         description=sys.modules["__main__"].__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -182,12 +180,3 @@ def main(*apps: App) -> None:
             print(f"{app.name}: {error}", file=sys.stderr)
             failed = True
     sys.exit(failed)
-
-
-def _not_here() -> tuple[type[Exception], ...]:
-    from prismm.errors import ArgumentError, EngineError
-
-    return (ArgumentError, EngineError)
-
-
-NotHere = _not_here()

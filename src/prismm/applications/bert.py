@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from _app import App, Unavailable, Verdict, main
-from _certified import relative
+
+import prismm
+from prismm.applications.application import Application, Unavailable, Verdict, main
+from prismm.applications.references import relative
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,6 @@ def solve(batch: Batch) -> torch.Tensor:
 @torch.no_grad()
 def refer(batch: Batch) -> torch.Tensor:
     """Hidden states of the first two sentences by correctly rounded products in float64."""
-    import prismm
-
     model = copy.deepcopy(batch.model).double()
     with prismm.emulate("correctly-rounded"):
         found: torch.Tensor = model(input_ids=batch.ids[:2], attention_mask=batch.mask[:2]).last_hidden_state
@@ -77,7 +77,7 @@ def judge(batch: Batch, output: torch.Tensor, reference: torch.Tensor) -> Verdic
     return Verdict(error, error <= limit, f"error {error:.2g} (at most {limit:.2g})")
 
 
-APP = App("bert", "BERT", make, solve, refer, judge, {"quick": 64, "cpu": 256, "cuda": 1024})
+APP = Application("bert", "BERT", make, solve, refer, judge, {"quick": 64, "cpu": 256, "cuda": 1024})
 
 if __name__ == "__main__":
     main(APP)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import torch
 
+from prismm.applications.application import Unavailable
+from prismm.core.extras import install
+
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     """The 1797 bundled images, 64 pixels of 0 to 16, and their digits."""
-    from _app import Unavailable
-
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise Unavailable("scikit-learn brings the digits; install it with: pip install scikit-learn") from error
+        raise Unavailable(f"the digits come from scikit-learn; install it with: {install('demo')}") from error
     data = load_digits()
     return torch.from_numpy(data.data).float(), torch.from_numpy(data.target).long()
 

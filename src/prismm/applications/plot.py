@@ -1,6 +1,6 @@
 """The figure of all applications, from the rows of run.py: speeds, errors, the tuner (MixPert's Figures 8 to 10).
 
-Run: python benchmarks/apps/plot.py apps.png [--device cuda] [--folder benchmarks/results]; reads the CSV files there.
+Run: python -m prismm.applications.plot apps.png --folder benchmarks/results [--device cuda]; reads the CSV files there.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("png", type=Path)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "results")
+    parser.add_argument("--folder", type=Path, required=True, help="where apps.csv and tuning.csv are")
     options = parser.parse_args()
-    tables = (read(options.folder / f"{name}.csv", options.device) for name in ("apps", "tuning"))
-    draw(*tables, options.png)
+    rows, tuned = (read(options.folder / f"{name}.csv", options.device) for name in ("apps", "tuning"))
+    draw(rows, tuned, options.png)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """k-means (Lloyd's iteration): one product of points and centres gives all distances, a proof makes the labels exact.
 
 Centres are means of integers: sums and counts are kept exactly, and rounded to float32 for the product. Its error
-bound, K·u·|x||c|, says which points' nearest centre is beyond doubt; the others are decided in float64 by its bound,
-and what is open even then by fractions. So the labels of every iteration are those of exact arithmetic wherever the
-bound holds, as in IEEE float32 and with prismm's certified targets: the run passes if all are.
+bound, K·u·|x||c|, says which points' nearest centre is beyond doubt. The others are decided in float64 by its bound,
+and the rest by fractions. So the labels of every iteration are those of exact arithmetic wherever the bound holds, as
+in IEEE float32 and with prismm's certified targets: the run passes if all are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-from _app import App, Verdict, main
-from _certified import relative
-from _counts import centred, digits, readings
+
+import prismm
+from prismm.applications.application import Application, Verdict, main
+from prismm.applications.counts import centred, digits, readings
+from prismm.applications.references import relative
 
 ITERATIONS = 5
 
 
 @dataclass(frozen=True)
-class LaunchConfig:
+class Points:
     """Points (n, d), integers in float32, and the indices of those that the centres start from."""
 
     points: torch.Tensor
@@ -30,7 +32,7 @@ class LaunchConfig:
 @dataclass(frozen=True)
 class Clusters:
     """Labels (n,) after the last iteration, sums (c, d) of each cluster and counts (c,), exact; the share of decisions
-    that float32 left open; and 64 rows of |c|² − 2x·c of the last iteration.
+    that float32 left undecided; and 64 rows of |c|² − 2x·c of the last iteration.
     """
 
     labels: torch.Tensor
@@ -40,28 +42,28 @@ class Clusters:
     scores: torch.Tensor
 
 
-def make(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
+def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Points:
     """`size` points of size/32 features, at least 64, for size/32 clusters."""
     count = max(16, size // 32)
     x, _ = readings(size, max(64, size // 32), count, seed, device)
     return begin(centred(x), count, seed)
 
 
-def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
+def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Points:
     """The bundled digits, ten clusters."""
     return begin(centred(digits()[0].to(device)), 10, seed)
 
 
-def begin(x: torch.Tensor, count: int, seed: int) -> LaunchConfig:
+def begin(x: torch.Tensor, count: int, seed: int) -> Points:
     """Centres start at points of a random choice."""
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:count]
-    return LaunchConfig(x, chosen.to(x.device))
+    return Points(x, chosen.to(x.device))
 
 
-def solve(config: LaunchConfig, dtype: torch.dtype = torch.float32) -> Clusters:
+def solve(problem: Points, dtype: torch.dtype = torch.float32) -> Clusters:
     """Five iterations; a cluster that loses all its points keeps its centre."""
-    x = config.points
-    sums, counts = x[config.start].double(), torch.ones(len(config.start), dtype=torch.float64, device=x.device)
+    x = problem.points
+    sums, counts = x[problem.start].double(), torch.ones(len(problem.start), dtype=torch.float64, device=x.device)
     norms = (x.double() ** 2).sum(1).sqrt()
     kept_sums, kept_counts = torch.zeros_like(sums), torch.zeros_like(counts)
     labels: torch.Tensor | None = None
@@ -88,7 +90,7 @@ def solve(config: LaunchConfig, dtype: torch.dtype = torch.float32) -> Clusters:
 def assign(
     x: torch.Tensor, norms: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, int, torch.Tensor]:
-    """The nearest centre of every point, the first of equals; how many the first product left open; 64 scores."""
+    """The nearest centre of every point, the first of equals; how many the first product left undecided; 64 scores."""
     means = sums / counts[:, None]
     labels, gap, scores = nearest(x, means, dtype)
     sizes = (means**2).sum(1).sqrt()
@@ -133,16 +135,14 @@ def exactly(point: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor) -> in
     return found.index(min(found))
 
 
-def refer(config: LaunchConfig) -> tuple[Clusters, torch.Tensor]:
+def refer(problem: Points) -> tuple[Clusters, torch.Tensor]:
     """The iteration with every decision proved in float64 or made by fractions; products correctly rounded."""
-    import prismm
-
     with prismm.emulate("correctly-rounded"):
-        clusters = solve(config, torch.float64)
+        clusters = solve(problem, torch.float64)
     return clusters, clusters.scores
 
 
-def judge(config: LaunchConfig, clusters: Clusters, reference: tuple[Clusters, torch.Tensor]) -> Verdict:
+def judge(problem: Points, clusters: Clusters, reference: tuple[Clusters, torch.Tensor]) -> Verdict:
     """How many labels differ from those of exact arithmetic."""
     exact, scores = reference
     wrong = int((clusters.labels != exact.labels).sum())
@@ -151,8 +151,8 @@ def judge(config: LaunchConfig, clusters: Clusters, reference: tuple[Clusters, t
     return Verdict(error, wrong == 0 and torch.equal(clusters.sums, exact.sums), detail)
 
 
-APP = App("kmeans", "k-means", make, solve, refer, judge, {"quick": 2048, "cpu": 16384, "cuda": 131072})
-DIGITS = App(
+APP = Application("kmeans", "k-means", make, solve, refer, judge, {"quick": 2048, "cpu": 16384, "cuda": 131072})
+DIGITS = Application(
     "kmeans-digits", "k-means, digits", make_digits, solve, refer, judge, {"quick": 1797, "cpu": 1797, "cuda": 1797}
 )
 

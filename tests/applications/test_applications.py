@@ -1,4 +1,4 @@
-"""The applications of benchmarks/apps: their criteria, and their references against plainly exact arithmetic."""
+"""Whole programs: their criteria, and their references against plainly exact arithmetic."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import numpy as np
 import pytest
 import torch
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "apps"
-NAMES = ("hpl_mxp", "cholesky", "ccc", "knn", "kmeans", "mlp", "bert")
+import prismm
+from prismm.applications import NAMES, application
+from prismm.core.extras import install
 
 
 def load(name: str) -> ModuleType:
-    if str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))
-    return importlib.import_module(name)
+    return importlib.import_module(f"prismm.applications.{name}")
 
 
 def apps() -> list[Any]:
-    return [(name, key) for name in NAMES for key in ("APP", "TRAINING", "DIGITS") if _has(name, key)]
-
-
-def _has(name: str, key: str) -> bool:
-    return f"\n{key} = App(" in (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    """Modules and the names of their programs."""
+    return [
+        (name, key)
+        for name in NAMES
+        for key, value in vars(load(name)).items()
+        if isinstance(value, application.Application)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_criteria_hold(name: str, key: str, way: str, seed: int) -> None:
     app = getattr(load(name), key)
     size = {"hpl-mxp": 200, "cholesky": 200, "knn": 512, "kmeans": 512}.get(app.name, app.sizes["quick"])
     for dtype in app.dtypes:
-        rows = list(load("_app").measure(app, "cpu", size, seed % 1000, dtype, [way], 1))
+        rows = list(application.measure(app, "cpu", size, seed % 1000, dtype, [way], 1))
         assert [row["way"] for row in rows] == ["native", way]
         for row in rows:
             assert row["passed"], row
@@ -63,7 +64,7 @@ def test_criteria_hold_on_a_gpu(name: str, key: str, seed: int) -> None:
         pytest.importorskip("transformers")
     app = getattr(load(name), key)
     for dtype in app.dtypes:
-        for row in load("_app").measure(
+        for row in application.measure(
             app, "cuda", app.sizes["quick"], seed % 1000, dtype, ["tf32", "bf16", "default", "correctly-rounded"], 1
         ):
             assert row.get("passed") or not row["guaranteed"], row
@@ -99,7 +100,6 @@ def test_the_matrix_is_the_benchmark_s(seed: int) -> None:
 @pytest.mark.parametrize("order", [37, 512, 513, 1025])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_hpl_passes_at_every_order(order: int, dtype: torch.dtype, seed: int) -> None:
-    import prismm
 
     hpl = load("hpl_mxp")
     system = hpl.make(order, seed, "cpu", dtype)
@@ -113,7 +113,7 @@ def test_refinement_makes_up_for_a_coarse_factorisation(scheme: str, seed: int) 
     """Factors of three digits need a step or two more of GMRES than those of seven, no more."""
     hpl = load("hpl_mxp")
     system = hpl.make(640, seed, "cpu", torch.float32)
-    with load("_ways").way(scheme, "cpu").context():
+    with load("ways").way(scheme, "cpu").context():
         found = hpl.solve(system)
     verdict = hpl.judge(system, found, hpl.refer(system))
     assert verdict.passed, verdict
@@ -222,7 +222,6 @@ def test_labels_are_those_of_fractions(seed: int) -> None:
 
 def test_too_few_bits_are_noticed() -> None:
     """Products of a few bits change labels, and the verdict says so."""
-    import prismm
 
     kmeans = load("kmeans")
     problem = kmeans.make(512, 3, "cpu", torch.float32)
@@ -234,10 +233,26 @@ def test_too_few_bits_are_noticed() -> None:
 # --- the whole run ----------------------------------------------------------------------------------
 
 
+def test_names_are_those_of_the_modules() -> None:
+    """They stand apart from the modules, which load torch."""
+    assert {name: tuple(getattr(load(name), key).name for one, key in apps() if one == name) for name in NAMES} == NAMES
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row says so, and the others are measured."""
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    run = load("run")
+    options = run.parse(["--quick", "--repeats", "1", "--apps", "knn-digits,ccc", "--ways", "default"])
+    first, *rest = run.rows(options)
+    assert [row["app"] for row in (first, *rest)] == ["ccc", "ccc", "knn-digits"] and rest[0]["passed"]
+    assert rest[1]["note"] == f"the digits come from scikit-learn; install it with: {install('demo')}"
+    assert "not here: the digits" in application.shown(rest[1])
+
+
 def test_missing_transformers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     bert = load("bert")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(load("_app").Unavailable, match="pip install transformers"):
+    with pytest.raises(application.Unavailable, match="pip install transformers"):
         bert.make(64, 0, "cpu", torch.float32)
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from _app import App, Verdict, main
-from _certified import relative
-from _counts import centred, digits, readings
+
+from prismm.applications.application import Application, Verdict, main
+from prismm.applications.counts import centred, digits, readings
+from prismm.applications.references import relative
 
 NEIGHBOURS, SPARE = 10, 22
 
 
 @dataclass(frozen=True)
-class LaunchConfig:
+class Search:
     """Queries (q, d) and points (n, d), integers in float32, and the points' labels (n,)."""
 
     queries: torch.Tensor
@@ -40,28 +41,28 @@ class Answer:
     scores: torch.Tensor
 
 
-def make(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
+def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Search:
     """`size` points and size/16 queries of size/32 features in 100 classes, at least 64."""
     queries = max(64, size // 16)
     x, labels = readings(size + queries, max(64, size // 32), 100, seed, device)
     return split(centred(x), labels, queries)
 
 
-def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
+def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Search:
     """The bundled digits in an order of the seed: the first 400 are queries."""
     x, labels = digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     return split(centred(x[order].to(device)), labels[order].to(device), 400)
 
 
-def split(x: torch.Tensor, labels: torch.Tensor, queries: int) -> LaunchConfig:
+def split(x: torch.Tensor, labels: torch.Tensor, queries: int) -> Search:
     """The first points ask, the others answer."""
-    return LaunchConfig(x[:queries].contiguous(), x[queries:].contiguous(), labels[queries:])
+    return Search(x[:queries].contiguous(), x[queries:].contiguous(), labels[queries:])
 
 
-def solve(config: LaunchConfig) -> Answer:
+def solve(problem: Search) -> Answer:
     """Labels of the queries: the most frequent one of the nearest ten, the smaller one of equals."""
-    x, y = config.queries, config.points
+    x, y = problem.queries, problem.points
     squares = (y * y).sum(1)
     scores = x @ y.T
     scores.mul_(-2).add_(squares)
@@ -74,7 +75,7 @@ def solve(config: LaunchConfig) -> Answer:
     neighbours = refined(x, y, candidates)
     for i in open_.nonzero().flatten().tolist():
         neighbours[i] = refined(x[i : i + 1], y, torch.arange(len(y), device=y.device)[None])
-    votes = torch.nn.functional.one_hot(config.labels[neighbours]).sum(1)
+    votes = torch.nn.functional.one_hot(problem.labels[neighbours]).sum(1)
     return Answer(votes.argmax(1), neighbours, open_.double().mean().item(), scores[:64].clone())
 
 
@@ -91,9 +92,9 @@ def refined(x: torch.Tensor, y: torch.Tensor, candidates: torch.Tensor) -> torch
     return torch.cat(found)
 
 
-def refer(config: LaunchConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def refer(problem: Search) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Labels, neighbours and scores in exact arithmetic: all are integers below 2^53 in float64, every sum too."""
-    x, y = config.queries.double(), config.points.double()
+    x, y = problem.queries.double(), problem.points.double()
     largest = float(x.abs().max() * y.abs().max()) * 4 * x.shape[1]
     if largest >= 2.0**53:
         raise OverflowError(f"sums up to {largest:g} are not exact in float64; take smaller features")
@@ -105,7 +106,7 @@ def refer(config: LaunchConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
         if i == 0:
             rows.append(scores[:64].clone())
     near = torch.cat(neighbours)
-    votes = torch.nn.functional.one_hot(config.labels[near]).sum(1)
+    votes = torch.nn.functional.one_hot(problem.labels[near]).sum(1)
     return votes.argmax(1), near, torch.cat(rows)
 
 
@@ -120,7 +121,7 @@ def _first(scores: torch.Tensor) -> torch.Tensor:
 
 
 def judge(
-    config: LaunchConfig, answer: Answer, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    problem: Search, answer: Answer, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ) -> Verdict:  # fmt: skip
     """How many labels and neighbours differ from those of exact arithmetic."""
     labels, neighbours, scores = reference
@@ -131,8 +132,10 @@ def judge(
     return Verdict(error, wrong == 0 and others == 0, detail)
 
 
-APP = App("knn", "kNN", make, solve, refer, judge, {"quick": 2048, "cpu": 16384, "cuda": 131072})
-DIGITS = App("knn-digits", "kNN, digits", make_digits, solve, refer, judge, {"quick": 1797, "cpu": 1797, "cuda": 1797})
+APP = Application("knn", "kNN", make, solve, refer, judge, {"quick": 2048, "cpu": 16384, "cuda": 131072})
+DIGITS = Application(
+    "knn-digits", "kNN, digits", make_digits, solve, refer, judge, {"quick": 1797, "cpu": 1797, "cuda": 1797}
+)
 
 if __name__ == "__main__":
     main(APP, DIGITS)

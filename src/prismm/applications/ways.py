@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+import prismm
+from prismm.programs import Policy, Rule
+
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
@@ -41,9 +44,7 @@ def bf16(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def emulated(policy: object) -> Iterator[None]:
-    """prismm in place of torch's products."""
-    import prismm
-
+    """prismm instead of torch's products."""
     with full_precision(), prismm.emulate(policy):
         yield
 
@@ -68,8 +69,6 @@ def way(name: str, device: str) -> Way:
     Raises:
         ArgumentError: for a name that is neither.
     """
-    from prismm.programs import Policy, Rule
-
     capable = device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
     found = {
         "native": Way(name, full_precision, True),
@@ -82,7 +81,7 @@ def way(name: str, device: str) -> Way:
     if name in found:
         return found[name]
     # A scheme serves products of matrices; those with vectors (residuals in float64, say) stay as they are.
-    policy = Policy([Rule(operator=("mv", "addmv", "dot"), off=True), Rule(scheme=name)])
+    policy = Policy((Rule(operator=("mv", "addmv", "dot"), off=True), Rule(scheme=name)))
     return Way(name, lambda: emulated(policy), False)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from _app import App, Verdict, main
-from _certified import relative, sample
+
+from prismm.applications.application import Application, Verdict, main
+from prismm.applications.references import relative, sample
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def judge(second: torch.Tensor, tables: Tables, reference: tuple[torch.Tensor, t
     return Verdict(error, wrong == 0, f"{wrong} of {exact.numel()} counts wrong")
 
 
-APP = App("ccc", "CCC", make, solve, refer, judge, {"quick": 64, "cpu": 256, "cuda": 4096})
+APP = Application("ccc", "CCC", make, solve, refer, judge, {"quick": 64, "cpu": 256, "cuda": 4096})
 
 if __name__ == "__main__":
     main(APP)

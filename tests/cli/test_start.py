@@ -1,0 +1,111 @@
+"""The start of a command: what it loads, and that something is said within a second."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import COMMAND
+
+Run = Callable[..., Any]
+
+LOADED = """
+import sys
+from prismm.cli import command
+for arguments in (["multiply", *{plain!r}], ["multiply", *{plain!r}, "--force", "--accuracy", "correctly-rounded"]):
+    sys.argv = ["prismm", *arguments]
+    try:
+        command()
+    except SystemExit as end:
+        assert not end.code, end
+    print("loaded", *(name for name in {heavy!r} if name in sys.modules))
+"""
+HEAVY = ("numba", "numba.np.arraymath", "numpy.f2py", "scipy.linalg", "rich", "torch", "flint", "matplotlib")
+"""Of Numba a kernel from disk needs the dispatcher, not what the compiler knows of NumPy and SciPy."""
+
+SCRIPT = """
+import torch
+fn = torch.nn.functional.softsign
+inputs = [torch.ones(3)]
+"""
+
+
+def test_a_product_loads_what_it_needs(prismm_main: Run, folder: Path, rng: np.random.Generator) -> None:
+    np.save("a", rng.standard_normal((50, 60)))
+    np.save("b", rng.standard_normal((60, 40)))
+    plain = ["a.npy", "b.npy", "-o", "c.npy"]
+    assert prismm_main("multiply", *plain, "--accuracy", "correctly-rounded").code == 0  # its kernels are on disk now
+    Path("c.npy").unlink()
+    code = LOADED.format(plain=plain, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("loaded")] == ["loaded", "loaded numba"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processor time is read from Linux's /proc")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",), ("env",), ("warm", "--dtype", "float64"), ("calibrate",), ("bench",), ("bench", "apps"), ("demo",),
+        ("multiply", "a.npy", "b.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
+        ("multiply", "wide.npy", "tall.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
+        ("check", "a.npy", "b.npy", "ab.npy"), ("explain", "a.npy", "b.npy"), ("tune", "s.py", "--tolerance", "1"),
+        ("simulate", "a100.fp16.fp32"), ("simulate", "a100.fp16.fp32", "a.npy", "b.npy", "--round"),
+        ("probe", "v100.fp16.fp32"), ("probe", "--suite"), ("reproduce",), ("reproduce", "dgemm-tc", "--quick"),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)  # fmt: skip
+def test_something_is_said_within_a_second(folder: Path, rng: np.random.Generator, arguments: tuple[str, ...]) -> None:
+    """Of the processor's time: other processes run beside tests. Into pipes, where no bar is drawn."""
+    for name, shape in {"a": (50, 60), "b": (60, 40), "ab": (50, 40), "wide": (1500, 900), "tall": (900, 1500)}.items():
+        np.save(name, rng.standard_normal(shape))
+    Path("s.py").write_text(SCRIPT)
+    if arguments[0] not in ("bench", "demo", "reproduce", "tune", "warm"):  # compiled ahead, which is said, too
+        subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, timeout=250)
+        Path("c.npy").unlink(missing_ok=True)
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, stdout=write, stderr=write, start_new_session=True, bufsize=0
+    )
+    os.close(write)
+    try:
+        assert select.select([read], [], [], 60)[0]
+        stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        said = os.read(read, 1000).decode()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(read)
+    seconds = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    assert said.strip() and "Traceback" not in said
+    assert seconds <= 1.0, f"{seconds} s before {said!r}"
+
+
+def test_a_large_product_and_a_check_say_what_they_do(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prismm.cli.matrices._LARGE", 1 << 10)
+    np.save("a", np.eye(20))
+    multiply, check = ("multiply", "a.npy", "a.npy", "-o", "c.npy", "--force"), ("check", "a.npy", "a.npy", "a.npy")
+    assert prismm_main(*multiply).err == "prismm: multiplying a.npy by a.npy, 20x20 by 20x20\n"
+    assert prismm_main(*check).err == "prismm: checking a.npy as the product of a.npy and a.npy\n"
+    for quiet in (("--json",), ("--quiet",)):
+        assert prismm_main(*multiply, *quiet).err == ""
+    assert prismm_main(*check, "--json").err == ""
+
+
+def test_a_bar_that_nobody_sees_takes_what_rich_s_takes() -> None:
+    from prismm.cli.console import NoBar
+
+    with NoBar() as bar:
+        task = bar.add_task("timing", total=3, completed=1)
+        bar.advance(task)
+        bar.update(task, total=4, description="more")
