@@ -32,9 +32,9 @@ from prismm.cuda.residues.recompute import (
     AGAIN_FIRST,
     AGAIN_LAST,
     COUNTERS,
-    freed_bytes,
     held_bytes,
     recompute,
+    taken_bytes,
     workspace_bytes,
 )
 from prismm.cuda.residues.seconds import by_strassen, residue_seconds
@@ -300,9 +300,10 @@ def _queue_some(
                             continue
                         state = job.counts.at(next(counters), (1,), (1,))
                         join_digits(program, digits, into, *operands, table, test, job.counts, state, flags, device)
-                    taken = target.batch * freed_bytes(
-                        *sizes, left.terms, table.moduli, left.parts, (job.prepared[0] is None, job.prepared[1] is None)
-                    )
+                    splits = job.prepared[0] is None, job.prepared[1] is None
+                    taken = taken_bytes(
+                        *sizes, row_blocks[i].terms, table.moduli, left.parts, target.batch, test, splits
+                    )  # fmt: skip
                     recompute(program, into, *operands, table, test, job.counts, state, flags, taken, device)
     return of_rows, of_columns
 

@@ -67,8 +67,8 @@ that more moduli settled, at first and at last.
 """
 
 ROOM, NARROW = 256 << 20, 512
-"""Bytes that products of more moduli may take, if the product's own residues and digits took less; and rows and columns
-of a panel that are made fewer only if others do not do.
+"""Bytes that products of more moduli may take, where residues and digits of all matrices took less, but no more than
+four times those of one; and rows and columns of a panel that are made fewer only if others do not do.
 """
 
 
@@ -87,12 +87,12 @@ class Panels(NamedTuple):
 
 
 def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int, moduli: int) -> Panels:
-    """The largest that fit where so many bytes were taken before, or in `ROOM`; of one tile at least.
+    """The largest that fit where so many bytes were taken before, or somewhat more of them; of one tile at least.
 
     Rows are split once, columns once for each panel of rows: so rows are kept while they can.
     """
     side = MAGNITUDE_TILE[0]
-    limit = max(ROOM, taken)
+    limit = max(taken, min(ROOM, 4 * taken // batches))
     found = Panels(_ceil(rows, side), _ceil(columns, side), 1, moduli)
     while sum(found.spaces(terms)) > limit and max(found[:2]) > side:
         height, width = found[:2]
@@ -292,6 +292,24 @@ def flags_bytes(rows: int, columns: int, parts: int, test: CertificateTest) -> i
     return 4 * words + (words * strip * block // 8 if test.mode != RAW else 0)
 
 
+def magnitudes_bytes(rows: int, columns: int, k: int, parts: int, test: CertificateTest) -> int:
+    """Bytes of one matrix's planes of magnitudes."""
+    if not certifies_by_magnitudes(test) or parts * k > MOST_MAGNITUDES:
+        return 0
+    return sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
+
+
+def taken_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest,
+    split: tuple[bool, bool],
+) -> int:  # fmt: skip
+    """Bytes for products of more moduli where so many matrices' residues and digits were, beside magnitudes of all but
+    one.
+    """
+    beside = (batches - 1) * magnitudes_bytes(rows, columns, k, parts, test)
+    return max(0, batches * freed_bytes(rows, columns, k, moduli, parts, split) - beside)
+
+
 def settling_bytes(
     rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool],
@@ -306,9 +324,8 @@ def settling_bytes(
     if certifies_by_magnitudes(test):
         found += programs * block * 4 * strip
     if parts * k <= MOST_MAGNITUDES:
-        if certifies_by_magnitudes(test):
-            found += batches * sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
-        taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+        found += batches * magnitudes_bytes(rows, columns, k, parts, test)
+        taken = taken_bytes(rows, columns, k, moduli, parts, batches, test, split)
         found += space_of(panels_of(rows, columns, parts * k, batches, taken, test.precision), parts * k)
     return found
 
@@ -339,7 +356,11 @@ def workspace_bytes(
     found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
     for vectors, needs_split in zip((rows, columns), split, strict=True):
         found += math.prod(plane_shape(vectors, k, planes)) if needs_split else 0
-    return found + (4 * parts * rows * -(-columns // 32) if summed else flags_bytes(rows, columns, parts, test))
+    if summed:
+        return found + 4 * parts * rows * -(-columns // 32)
+    # Magnitudes take the place of what is freed.
+    magnitudes = magnitudes_bytes(rows, columns, k, parts, test) - freed_bytes(rows, columns, k, moduli, parts, split)
+    return found + flags_bytes(rows, columns, parts, test) + max(0, magnitudes)
 
 
 def held_bytes(
@@ -349,6 +370,8 @@ def held_bytes(
     """Bytes of workspace that a join of so many matrices, and what comes after it, take beyond the residues and digits
     whose place that takes.
     """
-    taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+    freed = freed_bytes(rows, columns, k, moduli, parts, split)
+    taken = batches * max(freed, magnitudes_bytes(rows, columns, k, parts, test))
     settling = settling_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
-    return max(joining_bytes(rows, columns, parts, batches, test, device), settling - taken)
+    joining = joining_bytes(rows, columns, parts, batches, test, device)
+    return max(0, batches * freed + joining - taken, settling - taken)
