@@ -32,6 +32,10 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
+IN_A_ROW = 4
+"""Calls that a GPU is given at a time."""
+
+
 def spread(n: int, rng: np.random.Generator, binades: int) -> Pair:
     """Normal numbers times powers of two, uniform in ± so many binades."""
     shape = (2, n, n)
@@ -118,24 +122,30 @@ def on_device(x: NDArray[np.float64], device: str) -> Any:
 
 
 def seconds(call: Callable[[], Any], device: str) -> float:
-    """Of one call, what it started included."""
+    """Of one call, what it started included; on a GPU of some in a row."""
+    count = 1 if device == "cpu" else IN_A_ROW
     start = time.perf_counter()
-    call()
+    for _ in range(count):
+        call()
     if device != "cpu":
         import torch
 
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / count
 
 
 def compare(
     a: Any, b: Any, normal: Pair, keywords: dict[str, Any], device: str, repeats: int
 ) -> tuple[list[float], ...]:
-    """Times of a family and of normal data, taken in turns."""
-    times: tuple[list[float], list[float]] = ([], [])
+    """Times of a family and of normal data, and of the family's native product, taken in turns."""
+    times: tuple[list[float], ...] = ([], [], [])
+    calls: list[Callable[[], Any]] = [
+        lambda: prismm.matmul(a, b, **keywords), lambda: prismm.matmul(*normal, **keywords), lambda: a @ b,
+    ]  # fmt: skip
     for turn in range(repeats + 1):
-        for operands, found in zip(((a, b), normal), times, strict=True):
-            took = seconds(lambda operands=operands: prismm.matmul(*operands, **keywords), device)  # type: ignore[misc]
+        for call, found in zip(calls, times, strict=True):
+            with np.errstate(all="ignore"):
+                took = seconds(call, device)
             if turn:
                 found.append(took)
     return times
@@ -169,7 +179,7 @@ def main() -> None:
                     continue  # inverses may overflow
                 a, b = (on_device(x, chosen.device) for x in made_here)
                 given = {**keywords, **threads}
-                took, usual = compare(a, b, normal, given, chosen.device, chosen.repeats)
+                took, usual, native = compare(a, b, normal, given, chosen.device, chosen.repeats)
                 report = prismm.matmul(a, b, full_output=True, **given)[1]
                 times = statistics.median(x / y for x, y in zip(took, usual, strict=True))
                 predicted = prismm.explain(a, b, **given).predicted_seconds
@@ -177,7 +187,8 @@ def main() -> None:
                 rows.append({
                     "device": chosen.device, "threads": chosen.threads, "n": n, "call": call, "family": family,
                     "times_normal": times, "ms": 1e3 * statistics.median(took), "least_ms": 1e3 * min(took),
-                    "normal_ms": 1e3 * statistics.median(usual), "predicted_ms": 1e3 * predicted,
+                    "normal_ms": 1e3 * statistics.median(usual), "native_ms": 1e3 * statistics.median(native),
+                    "predicted_ms": 1e3 * predicted,
                     "repeats": chosen.repeats,
                     "paths": " ".join(f"{path}:{count}" for path, count in sorted(report.paths.items())), **common,
                 })  # fmt: skip

@@ -1,0 +1,134 @@
+"""Uncertified entries that are made again by more moduli: tables, panels, and the bits on a GPU, by whatever way."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import prismm
+from prismm.core.many_moduli import MOST_MODULI, room
+from prismm.core.moduli import coprime_moduli
+from prismm.cuda import calls
+from prismm.cuda.residues import recompute
+from prismm.cuda.residues.recompute import SYSTEMS, Panels, many_tables, panels_of, panels_within, rungs, space_of
+from prismm.schemes.residues import Residues
+from prismm.testing import HOSTILE
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("precision", [53, 24])
+def test_tables_are_powers_weights_and_products_of_integers(precision):
+    """Σ y·(P/q) of the digits y = c·(P/q)^-1 is c modulo P, limb by limb."""
+    table, chosen = many_tables(precision, CPU), coprime_moduli(256, MOST_MODULI)
+    powers = table.powers.numpy().astype(int)
+    for r, moduli in enumerate(SYSTEMS[precision]):
+        whole = math.prod(chosen[:moduli])
+        for t in (0, 1, moduli // 2, moduli - 1):
+            p = chosen[t]
+            for x in (0, 1, 13, 52, 120, 175):
+                assert (int(powers[r, t, x]) * (whole // p) - (1 << x)) % p == 0
+                assert (int(powers[len(SYSTEMS[precision]), t, x]) - (1 << x)) % p == 0
+        row = table.systems[r].tolist()
+        limbs = -(-whole.bit_length() // 40)
+
+        def integer(parts, limbs=limbs):
+            return sum(int(x) << (40 * (limbs - 1 - y)) for y, x in enumerate(parts[:limbs]))
+
+        assert integer(row[2:11]) == whole and not any(row[2 + limbs : 11])
+        for t in (0, moduli - 1):
+            assert integer(row[11 + 9 * t : 20 + 9 * t]) == whole // chosen[t]
+        assert abs(whole * row[0] - 2.0 ** (40 * (limbs - 1))) < 1e-9 * 2.0 ** (40 * (limbs - 1))
+    base = table.base.numpy().astype(float)
+    for t, p in enumerate(chosen):
+        assert base[t, 0] == p and all((int(base[t, 1 + x]) - (1 << 14 * x)) % p == 0 for x in (1, 2, 3))
+        assert np.abs(base[t, 2:]).max() <= 128
+
+
+@pytest.mark.parametrize("terms", [1, 9, 1000, 4096, 131072])
+@pytest.mark.parametrize("precision", [53, 24])
+def test_sums_stay_within_the_room_of_their_moduli(terms, precision):
+    some = panels_of(300, 200, terms, 1, 1 << 24, precision)
+    for (moduli, left, right, below, *_), panel in zip(rungs(terms, some, CPU).tolist(), some, strict=True):
+        assert moduli == panel.moduli and terms << (left + right) <= 1 << room(moduli) and 0 <= right - left <= 1
+        assert left <= 175 and below == 40 * (9 - -(-math.prod(coprime_moduli(256, moduli)).bit_length() // 40))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "batches"),
+    [(4096, 4096, 4096, 1), (1, 1, 1, 1), (100, 100000, 64, 1), (64, 64, 64, 500), (300, 200, 131072, 2)],
+)
+@pytest.mark.parametrize("taken", [0, 1 << 20, 1 << 29, 1 << 34])
+def test_panels_fit_where_something_was(rows, columns, terms, batches, taken):
+    limit = max(taken, min(recompute.ROOM, 4 * taken // batches))
+    for moduli in (16, MOST_MODULI):
+        found = panels_within(rows, columns, terms, batches, taken, moduli)
+        least = Panels(128, 128, 1, moduli)
+        assert sum(found.spaces(terms)) <= max(limit, sum(least.spaces(terms)))
+        assert found.height % 128 == found.width % 128 == 0 and 1 <= found.group <= batches
+        assert found.height < rows + 128 and found.width < columns + 128
+    assert space_of(panels_of(rows, columns, terms, batches, taken, 53), terms) >= sum(found.spaces(terms))
+
+
+def test_predictions_of_wide_data_end_where_more_moduli_are_faster():
+    from prismm.core.problem import Problem
+    from prismm.formats import FP32, FP64
+
+    for form in (FP64, FP32):
+        small, large = (Problem(n, n, n, (), form, None, False, True) for n in (1024, 4096))
+        assert 10 < recompute.seconds_again(large) / recompute.seconds_again(small) < 64
+        parts = dataclasses.replace(small, is_complex=True)
+        assert recompute.seconds_again(parts) > 2 * recompute.seconds_again(small)
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Every uncertified entry is made again, at no price."""
+    calls.forget()
+    monkeypatch.setattr(recompute, "MANY_OF_ALL", 1 << 20)
+    monkeypatch.setattr(recompute, "FEW_OF_STRIP", 0)
+    monkeypatch.setattr(recompute, "SECONDS", (1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
+    yield
+    calls.forget()
+
+
+WAYS = {"again": {}, "alone": {"MANY_OF_ALL": 1}, "in panels": {"ROOM": 1}}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("accuracy", ["native", "correctly-rounded"])
+@pytest.mark.parametrize(
+    ("dtype", "moduli", "family"),
+    [
+        ("float64", 14, "phi4"), ("float64", 14, "cancelling"), ("float64", 14, "wide_rows_and_columns"),
+        ("float64", 14, "subnormal_results"), ("float64", 14, "near_overflow"), ("float64", 14, "ties"),
+        ("float32", 7, "phi4"), ("complex128", 14, "phi4"), ("complex64", 7, "cancelling"),
+    ],
+)  # fmt: skip
+def test_every_way_gives_the_same_bits(forced, monkeypatch, dtype, moduli, family, accuracy, way):
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(recompute, name, value)
+    a, b = HOSTILE[family](150, 90, 140, seed=3, dtype=np.dtype(dtype))
+    expected = prismm.matmul(a, b, scheme=Residues(moduli), accuracy=accuracy)
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+    for left, right in ((x, y), (x.T.contiguous().T, y.T.contiguous().T)):
+        found, report = prismm.matmul(
+            left, right, scheme=Residues(moduli), accuracy=accuracy, full_output=True
+        )  # fmt: skip
+        words = found.cpu().numpy().view(np.uint8)
+        assert np.array_equal(words, expected.view(np.uint8))
+        if family == "phi4":
+            assert (report.paths.get("more moduli", 0) > 0) == (way != "alone")
+
+
+@pytest.mark.gpu
+def test_batches_share_panels(forced):
+    a, b = (np.stack(x) for x in zip(*(HOSTILE["phi4"](20, 30, 40, seed=s) for s in range(7)), strict=True))
+    for left, right in ((a, b), (a[:1], b), (a, b[:1])):
+        expected = prismm.matmul(left, right, scheme=Residues(14), accuracy="correctly-rounded")
+        x, y = torch.from_numpy(left).cuda(), torch.from_numpy(right).cuda()
+        found = prismm.matmul(x, y, scheme=Residues(14), accuracy="correctly-rounded")
+        assert np.array_equal(found.cpu().numpy(), expected)
