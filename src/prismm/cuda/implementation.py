@@ -88,7 +88,7 @@ class Implementation(Protocol):
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """How the product is cut to stay in the GPU's memory."""
 
-    def products(self, problem: Problem) -> int:
+    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
         """Products on the matrix unit for one product of the batch."""
 
     def gpu_seconds(
