@@ -1,6 +1,6 @@
 """The kernels of FP8 products in Triton's interpreter against slow twins; tells what is wrong with each.
 
-python -m tests.cuda.harness.interpreter fp8 {blackwell,any,hopper,ada}
+python -m tests.cuda.harness.interpreter fp8 {blackwell,any,hopper,ada} {kernels,products}
 """
 
 import numpy as np
@@ -121,9 +121,9 @@ def whole(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None, device,
     return int((results[0] != results[1]).sum())
 
 
-def main(unit: str) -> None:
-    device = twin.UNITS[unit]
-    bits = device.fp8_sum_bits
+def kernels(device) -> None:
+    """Each kernel alone, and the engine's proof."""
+    bits, family = device.fp8_sum_bits, fp8.family_for(device)
     with twin.unit_of(bits):
         kinds = ("carries", "wide_rows", "subnormal_operands", "near_overflow", "infinities")
         for index, kind in enumerate(kinds):
@@ -139,17 +139,6 @@ def main(unit: str) -> None:
             tell(["multiply", m, k, n], wrong=multiply(14, device, m, k, n))
         # More blocks than are added before they are reduced.
         tell(["multiply", "many blocks"], wrong=multiply(3, device, 2, 128 * 33 + 40, 3, 128))
-        cases = [("carries", "float64", 14, None), ("near_ties", "float32", 7, "correctly-rounded")]
-        cases += [("wide_rows", "float64", 15, "native"), ("carries", "complex128", 15, None)]
-        cases += [("infinities", "float64", 15, "native"), ("batch", "float64", 15, "native")]
-        cases += [("sum", "float64", 15, "native"), ("sum", "complex64", 7, "correctly-rounded")]
-        for kind, dtype, moduli, target in cases:
-            name = "phi4" if kind in ("batch", "sum") else kind
-            a, b = EVERY[name](5, 40, 4, seed=3, dtype=np.dtype(dtype))
-            c = EVERY["normal"](5, 4, 4, seed=4, dtype=np.dtype(dtype))[0] if kind == "sum" else None
-            a = np.stack([a, a[::-1], -a]) if kind == "batch" else a
-            tell(["whole", kind, dtype], wrong=whole(a, b, moduli, target, device, c))
-    family = fp8.family_for(device)
     only = {family.triples[0][0], family.triples[-1][0], family.singles[0][0]}
     # A unit of as many bits as it is taken for, and of one less.
     for kept in (bits, bits - 1):
@@ -157,3 +146,22 @@ def main(unit: str) -> None:
         with twin.unit_of(kept):
             reason = failure(device, CPU, lambda program, a, b: program.run_by_triton(a, b, torch.zeros(1)), only)
         tell(["proof", kept - bits], reason=reason)
+
+
+def products(device) -> None:
+    """Whole products and sums."""
+    cases = [("carries", "float64", 14, None), ("near_ties", "float32", 7, "correctly-rounded")]
+    cases += [("wide_rows", "float64", 15, "native"), ("carries", "complex128", 15, None)]
+    cases += [("infinities", "float64", 15, "native"), ("batch", "float64", 15, "native")]
+    cases += [("sum", "float64", 15, "native"), ("sum", "complex64", 7, "correctly-rounded")]
+    with twin.unit_of(device.fp8_sum_bits):
+        for kind, dtype, moduli, target in cases:
+            name = "phi4" if kind in ("batch", "sum") else kind
+            a, b = EVERY[name](5, 40, 4, seed=3, dtype=np.dtype(dtype))
+            c = EVERY["normal"](5, 4, 4, seed=4, dtype=np.dtype(dtype))[0] if kind == "sum" else None
+            a = np.stack([a, a[::-1], -a]) if kind == "batch" else a
+            tell(["whole", kind, dtype], wrong=whole(a, b, moduli, target, device, c))
+
+
+def main(unit: str, part: str) -> None:
+    {"kernels": kernels, "products": products}[part](twin.UNITS[unit])
