@@ -17,7 +17,9 @@ from prismm.cuda.device import FP8, INT8, Device
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.residues import fp8, fp8_proof
 from prismm.errors import ArgumentError, EngineError
-from prismm.formats import FP32, FP64
+from prismm.formats import FP32, FP64, Format
+from prismm.numerics import products
+from prismm.numerics.catalogue import engine
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 from prismm.testing import HOSTILE
@@ -130,6 +132,34 @@ def test_sums_stay_where_they_are_exact():
             if device.fp8_sum_bits == 14:
                 assert 32 * largest**2 <= 1 << 14
                 assert config.imprecise == 32 or (config.apart and config.depth == 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_proof_fails_on_every_unit_of_fewer_bits(family):
+    """Whether the unit adds whole blocks, or the compiler the sums of four instructions or of one; where those fit in
+    the unit's bits, they are exact.
+    """
+    hopper = engine("h100-wgmma.e4m3.fp32")
+    for rows, columns, q in fp8_proof.extreme_residues(family):
+        table, block = digit_table(q, family), rows.shape[1] - 3
+        for bits in range(11, 25):
+            kept = Format(8, bits - 1, name=f"e8m{bits - 1}")
+            unit = dataclasses.replace(hopper, name=kept.name, fraction_bits=bits - 1, accumulator=kept)
+            for x, digits in enumerate(table.digits.astype(np.float64)):
+                left, right = digits[rows[[x], :block]], digits[columns[x::3, :block]].T
+                exact, size = (left @ right).astype(np.int64), np.abs(digits).max() ** 2
+                for step in (block, 128, 32):
+                    # All steps but the last are alike.
+                    first, last = (
+                        products.gemm(unit, left[:, h : h + step], right[h : h + step], None, 1, None, 1)
+                        for h in (0, block - step)
+                    )
+                    found = (first * (block // step - 1) + last).astype(np.int64)
+                    wrong = (found - exact) % q != 0
+                    before = (step - 32) * size if step > 32 else 31 * size
+                    assert wrong.any() or before < 2**bits, (q, bits, x, step)
+                    assert not wrong.any() or step * size > 2**bits, (q, bits, x, step)
 
 
 def test_the_engine_runs_residues_where_it_is_asked_for():

@@ -53,8 +53,11 @@ SPLIT_TILE = 4096, 4
 ROW_TERMS, COLUMN_TERMS = 512, 64
 """Terms of such a tile, of vectors along contiguous elements and across them."""
 
-CONVERTED = 512
-"""Entries that a program converts."""
+CONVERTED = 128
+"""Entries that a program of four warps converts at a time."""
+
+DIGITS = 80
+"""Digits of entries that a thread may hold while it converts them, so that none leave its registers."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class ProductConfig:
     Attributes:
         rows, columns, depth: of a tile's step.
         warps, stages: of a program.
-        imprecise: products after which the compiler begins a new sum in the unit; 0 for no such limit.
+        imprecise: products after which the compiler begins a new sum in the unit; 0 for no such limit, for which it
+            takes FP16 instructions on Hopper.
         apart: whether each step's sums are added as integers.
     """
 
@@ -116,7 +120,8 @@ class Fp8Tables:
         digits: the patterns of the digits of all residues, modulus by modulus, in bytes of int32.
         products: (products, 5) int32, see `cuda.residues.kernels.product_fp8`.
         longest: terms that fit in one block of every modulus.
-        bits, fractions, weights: see `cuda.residues.kernels.convert_fp8`.
+        bits: B of `cuda.residues.kernels.convert_fp8`.
+        fractions, weights: int32, as that says.
     """
 
     counts: tuple[int, ...]
@@ -127,8 +132,8 @@ class Fp8Tables:
     products: torch.Tensor
     longest: int
     bits: int
-    fractions: tuple[int, ...]
-    weights: tuple[int, ...]
+    fractions: torch.Tensor
+    weights: torch.Tensor
 
     @property
     def planes(self) -> int:
@@ -167,8 +172,7 @@ def fp8_tables(moduli: int, family: DigitFamily, device: torch.device) -> Fp8Tab
         torch.tensor(product_rows(chosen, family), dtype=torch.int32).to(device),
         min(blocks),
         fraction_bits,
-        fractions,
-        weights,
+        *(torch.tensor(x, dtype=torch.int32).to(device) for x in (fractions, weights)),
     )
 
 
@@ -323,10 +327,12 @@ def convert_residues(
     """Write down the conversion of residues of products into digits of the scheme's moduli; plane: entries of each."""
     from prismm.cuda.residues.kernels import convert_fp8
 
+    held = DIGITS // (parts * len(fp8.counts))
+    block = CONVERTED * (4 if held >= 4 else max(1, held // 2 * 2))
     program.launch(
-        convert_fp8.scheme_digits, (-(-plane // CONVERTED), batch), residues, digits, fp8.products, table.reduction,
-        plane, plane, BITS=fp8.bits, FRACTIONS=fp8.fractions, WEIGHTS=fp8.weights, COUNTS=fp8.counts,
-        PRODUCTS=fp8.planes, MODULI=table.moduli, PARTS=parts, BLOCK=CONVERTED, num_warps=4,
+        convert_fp8.scheme_digits, (-(-plane // block), batch), residues, digits, fp8.products, fp8.fractions,
+        fp8.weights, table.reduction, plane, plane, table.moduli, parts, BITS=fp8.bits, MODULI=len(fp8.counts),
+        TRIPLES=fp8.triples, PARTS=parts, BLOCK=block, num_warps=4,
     )  # fmt: skip
 
 

@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
     from prismm.cuda.device import Device
 
-_ROWS, _COLUMNS = 6, 5
+_ROWS, _COLUMNS = 6, 9
 
 _INSTRUCTION = 32
 """Products of an instruction."""
-
-_LONG = 1 << 12
-"""Terms of a block from which on only the modulus with the longest is tested in full blocks."""
 
 Case = tuple["NDArray[np.int64]", "NDArray[np.int64]", int]
 """Residues of rows and of columns, and their modulus."""
@@ -38,26 +35,30 @@ Run = Callable[[Program, "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """See `failure`."""
 
 
-def extreme_residues(family: DigitFamily) -> Iterator[Case]:
-    """Residues whose digits are as extreme as those of any operand, of every modulus of a family.
+def extreme_residues(family: DigitFamily, terms: int | None = None) -> Iterator[Case]:
+    """Residues whose digits are as extreme as those of any operand, of every modulus of a family, in a full block (or
+    `terms` of it, which is not a proof) and three terms more.
 
-    Rows and columns of the largest digits of each product, of one sign and of alternating ones, with one odd product at
-    the end of a block's last instruction, which is what a unit drops that keeps fewer bits; and some at random.
+    Row x and columns x, 3 + x and 6 + x have the largest digit of product x in all places of the block but the
+    last of its last whole instruction, which makes the sum odd. A unit drops that which keeps fewer bits than the sum
+    before it has, whether it adds instruction to instruction, some of them, or only the products of each. What is lost
+    may be a multiple of the modulus, so the columns differ in their last digits. Row 3 + x is of alternating signs.
+    Terms after the block, and other rows and columns, are random.
     """
     rng = np.random.default_rng(20260101)
-    moduli = (*(q for q, _ in family.triples), *sorted({q for some in family.singles for q in some}))
-    blocks = {q: block_length(digit_table(q, family), 1 << 24, 128) for q in moduli}
-    longest = max(moduli, key=lambda q: blocks[q])
-    for q in moduli:
-        table, block = digit_table(q, family), blocks[q]
-        k = block + 3 if block <= _LONG or q == longest else 515
-        rows, columns = rng.integers(0, q, (_ROWS, k)), rng.integers(0, q, (_COLUMNS, k))
-        for x, digits in enumerate(table.digits[:_COLUMNS]):
-            most, least, odd = np.argmax(digits), np.argmin(digits), np.argmax(digits % 2)
-            columns[x] = rows[x] = most if digits[most] >= -digits[least] else least
-            rows[3 + x % 3, ::2], rows[3 + x % 3, 1::2] = most, least
-            end = min(k, block) // _INSTRUCTION * _INSTRUCTION - 1
-            rows[:, end] = columns[x, end] = odd
+    for q in (*(q for q, _ in family.triples), *sorted({q for some in family.singles for q in some})):
+        table = digit_table(q, family)
+        block = min(block_length(table, 1 << 24, 128), terms or 1 << 24)
+        rows, columns = rng.integers(0, q, (_ROWS, block + 3)), rng.integers(0, q, (_COLUMNS, block + 3))
+        last = block // _INSTRUCTION * _INSTRUCTION - 1
+        for x, digits in enumerate(table.digits):
+            most = np.argmax(np.abs(digits))
+            one, *_, other = np.flatnonzero((digits != 0) & ((digits - digits[most]) % 2 != 0))
+            vectors = rows[x], columns[x], columns[3 + x], columns[6 + x]
+            for vector, zeros, end in zip(vectors, (0, 0, 1, 2), (one, one, other, one), strict=True):
+                vector[:block], vector[last - zeros : last], vector[last] = most, 0, end
+            rows[3 + x, :block:2], rows[3 + x, 1:block:2] = np.argmax(digits), np.argmin(digits)
+            rows[3 + x, last] = one
         yield rows, columns, q
 
 
@@ -81,7 +82,9 @@ def expected_residues(rows: NDArray[np.int64], columns: NDArray[np.int64], q: in
     return np.stack([(f[rows] @ f[columns].T) % q for f in digits])
 
 
-def failure(device: Device, where: torch.device, run: Run, only: Container[int] | None = None) -> str | None:
+def failure(
+    device: Device, where: torch.device, run: Run, only: Container[int] | None = None, terms: int | None = None
+) -> str | None:
     """What went wrong with extreme digits, or None.
 
     Args:
@@ -89,11 +92,12 @@ def failure(device: Device, where: torch.device, run: Run, only: Container[int] 
         where: its memory.
         run: runs a program of operands at A and B and returns its workspace.
         only: these moduli; None for all.
+        terms: of each block; None for all.
     """
     import torch
 
     family = family_for(device)
-    for rows, columns, q in extreme_residues(family):
+    for rows, columns, q in extreme_residues(family, terms):
         if only is not None and q not in only:
             continue
         block = block_length(digit_table(q, family), 1 << 24, 128)

@@ -9,7 +9,8 @@ C'/Q is no closer to a half than 2^-17 (`core.moduli.norm_limit`), so that 2^-17
 are at most p/2 <= 128 in magnitude and d_l below 2^11, so a digit's sum of fewer than 64 products stays below 2^24.
 
 A complex product has residues of D = Re·Re, E = Im·Im and F = (Re + Im)·(Re + Im), and Re = D - E, Im = F - D - E are
-below P/2, which D, E and F need not be. So these two are converted, and the join gets Re, 0 and Re + Im for the three.
+below P/2, which D, E and F need not be. So these two are converted, and the join gets Re, 0 and Re + Im for the three;
+the last from the sums of digits and of z, which stays below 2^25.
 
 Bytes: 2 read an entry and product, 1 written an entry and modulus. Operations: an integer multiplication an entry and
 pair of moduli, 266 for 14 moduli of float64.
@@ -30,87 +31,112 @@ def _modulo(x, facts):
 
 
 @triton.jit
-def _part(at, plane, product, inside, PRODUCTS: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr):
-    """A product's residue, or a combination of three that is congruent to that of a real or imaginary part."""
+def _part(at, plane, product, inside, part, PRODUCTS: tl.constexpr, PARTS: tl.constexpr):
+    """A product's residue; of complex ones what is congruent to D - E, at the first of them, for part 0, and to
+    F - D - E, at the second, for part 1.
+    """
     first = at + wide(plane) * product
     r = tl.load(first, mask=inside, other=0).to(tl.int32)
     if PARTS == 2:
-        other = tl.load(first + wide(plane) * PRODUCTS, mask=inside, other=0).to(tl.int32)
-        if PART == 0:
-            r -= other
-        else:
-            r = tl.load(first + wide(plane) * (2 * PRODUCTS), mask=inside, other=0).to(tl.int32) - r - other
+        r -= tl.load(first + wide(plane) * PRODUCTS, mask=inside, other=0).to(tl.int32)
+        before = tl.load(first - wide(plane) * PRODUCTS, mask=inside & (part > 0), other=0).to(tl.int32)
+        r = tl.where(part > 0, -r, r) - before
     return r
 
 
 @triton.jit
 def _merged(
-    at, plane, table, inside, COUNTS: tl.constexpr, PRODUCTS: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr
+    at, plane, table, inside, part, MODULI: tl.constexpr, TRIPLES: tl.constexpr, PRODUCTS: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
-    """d_l of all moduli, in [0, q_l). COUNTS: products of each."""
+    """d_l of all moduli, in [0, q_l); the first TRIPLES have three products."""
     found = ()
-    product = 0
-    for t in tl.static_range(len(COUNTS)):
+    for t in tl.static_range(MODULI):
+        product = t + 2 * min(t, TRIPLES)
         facts = table + product * PRODUCT_FIELDS
-        d = _part(at, plane, product, inside, PRODUCTS, PARTS, PART)
-        if COUNTS[t] == 3:
+        d = _part(at, plane, product, inside, part, PRODUCTS, PARTS)
+        if t < TRIPLES:
             # Weights below q < 2^11 times numbers below 3·2^11 in magnitude.
             d = d * tl.load(facts + 4)
-            second = _part(at, plane, product + 1, inside, PRODUCTS, PARTS, PART)
-            third = _part(at, plane, product + 2, inside, PRODUCTS, PARTS, PART)
+            second = _part(at, plane, product + 1, inside, part, PRODUCTS, PARTS)
+            third = _part(at, plane, product + 2, inside, part, PRODUCTS, PARTS)
             d += second * tl.load(facts + PRODUCT_FIELDS + 4) + third * tl.load(facts + 2 * PRODUCT_FIELDS + 4)
-        if COUNTS[t] == 3 or PARTS == 2:
+        if t < TRIPLES or PARTS == 2:
             d = _modulo(d, facts)
         found = found + (d,)  # type: ignore[assignment]  # noqa: RUF005 - Triton knows no stars
-        product = product + COUNTS[t]
     return found
 
 
 @triton.jit
-def _quotient(d, BITS: tl.constexpr, FRACTIONS: tl.constexpr):
+def _zeros(like, MODULI: tl.constexpr):
+    """As many zeros as there are moduli."""
+    found = ()
+    for _ in tl.static_range(MODULI):
+        found = found + (tl.zeros(like.shape, tl.int32),)  # type: ignore[assignment]  # noqa: RUF005 - as above
+    return found
+
+
+@triton.jit
+def _sums(d, e, MODULI: tl.constexpr):
+    found = ()
+    for t in tl.static_range(MODULI):
+        found = found + (d[t] + e[t],)  # type: ignore[assignment]  # noqa: RUF005 - as above
+    return found
+
+
+@triton.jit
+def _quotient(d, fractions, BITS: tl.constexpr, MODULI: tl.constexpr):
     """z of digits d_l."""
     total = tl.full(d[0].shape, 1 << (BITS - 1), tl.int64)
-    for t in tl.static_range(len(FRACTIONS)):
-        total += d[t].to(tl.int64) * FRACTIONS[t]
+    for t in tl.static_range(MODULI):
+        total += d[t].to(tl.int64) * tl.load(fractions + t)
     return (total >> BITS).to(tl.int32)
 
 
 @triton.jit
-def _digit(d, z, WEIGHTS: tl.constexpr, FIRST: tl.constexpr, MODULI: tl.constexpr):
-    """A number congruent to the digit of the scheme's modulus whose weights begin at FIRST."""
-    total = z * WEIGHTS[FIRST + MODULI]
-    for t in tl.static_range(MODULI):
-        total += d[t] * WEIGHTS[FIRST + t]
-    return total
+def _store_digits(target, d, z, weights, reduction, plane, moduli, inside, MODULI: tl.constexpr):
+    """The digits of the scheme's moduli, whose rows of weights follow one another."""
+    for t in range(moduli):
+        row = weights + t * (MODULI + 1)
+        total = z * tl.load(row + MODULI)
+        for x in tl.static_range(MODULI):
+            total += d[x] * tl.load(row + x)
+        tl.store(target + wide(plane) * t, _modulo(total, reduction + 3 * t).to(tl.uint8), mask=inside)
 
 
-@triton.jit(do_not_specialize=["entries"])
+@triton.jit(do_not_specialize=["entries", "moduli", "parts"])
 def scheme_digits(
-    residues, digits, table, reduction, entries, plane, BITS: tl.constexpr, FRACTIONS: tl.constexpr,
-    WEIGHTS: tl.constexpr, COUNTS: tl.constexpr, PRODUCTS: tl.constexpr, MODULI: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    residues, digits, table, fractions, weights, reduction, entries, plane, moduli, parts, BITS: tl.constexpr,
+    MODULI: tl.constexpr, TRIPLES: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Convert a block of entries of a plane; program axis 1: matrices of a batch.
+    """Convert a block of entries of a plane into digits of `moduli` moduli; program axis 1: matrices of a batch.
 
-    table: of `digit_product`; reduction: of the scheme's MODULI moduli (`product.reduced`). COUNTS, FRACTIONS: products
-    and F of each modulus of FP8 products, which are PRODUCTS together; WEIGHTS: those of each of the scheme's moduli,
-    W last.
+    table: of `digit_product`; reduction: of the scheme's moduli (`product.reduced`). MODULI: of FP8 products, of which
+    the first TRIPLES have three. fractions: F of each; weights: those of each of the scheme's moduli, W last. Loops
+    over the scheme's moduli and over the parts, PARTS of them, stay loops: unrolled, they took minutes to compile.
     """
-    LENGTH: tl.constexpr = len(COUNTS)
+    PRODUCTS: tl.constexpr = MODULI + 2 * TRIPLES
+    PLANES: tl.constexpr = 1 if PARTS == 1 else 3
     batch = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < entries
-    source = residues + batch * wide(plane) * (PRODUCTS if PARTS == 1 else 3 * PRODUCTS) + at
-    target = digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI) + at
-    d = _merged(source, plane, table, inside, COUNTS, PRODUCTS, PARTS, 0)
-    z = _quotient(d, BITS, FRACTIONS)
-    if PARTS == 2:
-        e = _merged(source, plane, table, inside, COUNTS, PRODUCTS, PARTS, 1)
-        y = _quotient(e, BITS, FRACTIONS)
-    for t in tl.static_range(MODULI):
-        real = _modulo(_digit(d, z, WEIGHTS, t * (LENGTH + 1), LENGTH), reduction + 3 * t)
-        tl.store(target + wide(plane) * t, real.to(tl.uint8), mask=inside)
-        if PARTS == 2:
-            both = _modulo(real + _digit(e, y, WEIGHTS, t * (LENGTH + 1), LENGTH), reduction + 3 * t)
-            tl.store(target + wide(plane) * (MODULI + t), (real * 0).to(tl.uint8), mask=inside)
-            tl.store(target + wide(plane) * (2 * MODULI + t), both.to(tl.uint8), mask=inside)
+    source = residues + batch * wide(plane) * (PLANES * PRODUCTS) + at
+    target = digits + batch * wide(plane) * PLANES * moduli + at
+    if PARTS == 1:
+        d = _merged(source, plane, table, inside, 0, MODULI, TRIPLES, PRODUCTS, PARTS)
+        z = _quotient(d, fractions, BITS, MODULI)
+        _store_digits(target, d, z, weights, reduction, plane, moduli, inside, MODULI)
+    else:
+        # Re; then Re + Im, from sums of the d_l and of z.
+        d = _zeros(at, MODULI)
+        z = tl.zeros([BLOCK], tl.int32)
+        for part in range(parts):
+            e = _merged(source, plane, table, inside, part, MODULI, TRIPLES, PRODUCTS, PARTS)
+            z += _quotient(e, fractions, BITS, MODULI)
+            d = _sums(d, e, MODULI)
+            source += wide(plane) * PRODUCTS
+            _store_digits(
+                target + wide(plane) * (2 * moduli) * part, d, z, weights, reduction, plane, moduli, inside, MODULI
+            )
+        for t in range(moduli):
+            tl.store(target + wide(plane) * (moduli + t), tl.zeros([BLOCK], tl.uint8), mask=inside)
