@@ -43,7 +43,7 @@ def test_the_lists_are_the_engines():
             multiword_launches.BF16_TRIPLES,
         )
     }
-    assert set(names.CUDA) == {INT8, cuda_device.BLAS, cuda_device.FP16, cuda_device.FP64, *words}
+    assert set(names.CUDA) == {INT8, cuda_device.FP8, cuda_device.BLAS, cuda_device.FP16, cuda_device.FP64, *words}
     assert cublas is not None
 
 

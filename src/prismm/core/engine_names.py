@@ -19,7 +19,7 @@ SIMULATED = "simulated:"
 """How names of simulated engines begin."""
 
 CPU = ("cpu:amx", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas")
-CUDA = ("cuda:int8", "cuda:blas", "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64")
+CUDA = ("cuda:int8", "cuda:fp8", "cuda:blas", "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64")
 _FIXED = ("cpu", *CPU, "cuda", *CUDA)
 
 
@@ -39,8 +39,8 @@ def unknown(name: str) -> ArgumentError:
     >>> print(unknown("cpu:int9"))
     unknown engine 'cpu:int9' (did you mean 'cpu:int8'?); pass 'cpu' or one of 'cpu:amx', 'cpu:vnni', \
 'cpu:int8', 'cpu:int8-7bit', 'cpu:float64', 'cpu:direct', 'cpu:blas', on a GPU 'cuda' or one of 'cuda:int8', \
-'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as 'simulated:volta' and \
-'simulated:a100'
+'cuda:fp8', 'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as \
+'simulated:volta' and 'simulated:a100'
     """
     cpu, cuda = (", ".join(map(repr, names)) for names in (CPU, CUDA))
     like = meant(name, [*_FIXED, *_simulated()])

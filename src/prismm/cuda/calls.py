@@ -37,6 +37,7 @@ from prismm.cuda.fast_path import MOST_CALLS, PLAIN_ACCURACY, fast_path, fast_su
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
 from prismm.cuda.report import report_of
+from prismm.cuda.residues import fp8_proof
 from prismm.cuda.slices import count as slice_count
 from prismm.errors import ArgumentError, EngineError
 
@@ -126,6 +127,8 @@ def _matmul(
         call = None
     if call is None:
         call = normalised(a, b, x, y, request_of(keywords, a, b), sum_, terms_per_element)
+        if call.chosen.engine == cuda_device.FP8:
+            fp8_proof.prove(call.device, call.index)
         if len(_CALLS) >= MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call

@@ -26,7 +26,7 @@ from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.problem import Problem
 from prismm.cuda.costs.predict import gpu_seconds, prediction_error, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
-from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
+from prismm.cuda.device import BLAS, FP8, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import (
     checked_seconds,
@@ -265,7 +265,7 @@ def doubtful(spoiled: str, problem: Problem) -> str:
 
 def _asked_for(problem: Problem, engine: str, moduli: int) -> Any:
     """The scheme that an engine stands for."""
-    if engine == INT8:
+    if engine in (INT8, FP8):
         return Residues(moduli)
     if engine in (BLAS, FP64):
         return Native("float64" if engine == FP64 and problem.result.precision == 24 else None)

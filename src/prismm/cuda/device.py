@@ -3,6 +3,7 @@
 | name | inner product | exact because |
 | --- | --- | --- |
 | cuda:int8 | INT8 matrix instructions | k·2^14 <= 2^29 for k <= 2^15, reduced between such blocks |
+| cuda:fp8 | FP8 (e4m3) matrix instructions | digits up to D: k·D² <= 2^24 (2^14 on some) in each block of k |
 | cuda:blas | cuBLAS through torch, in the operands' type | conventional; certified a priori |
 """
 
@@ -19,7 +20,7 @@ from prismm.errors import EngineError
 if TYPE_CHECKING:
     from prismm.core.problem import Problem
 
-INT8, BLAS, FP16, FP64 = "cuda:int8", "cuda:blas", "cuda:fp16", "cuda:fp64"
+INT8, FP8, BLAS, FP16, FP64 = "cuda:int8", "cuda:fp8", "cuda:blas", "cuda:fp16", "cuda:fp64"
 
 COUNTS = 4
 """Entries that a call counts by how they were certified: special, made exact, by magnitudes (or in float64), others."""
@@ -39,6 +40,7 @@ class Device:
         programs: persistent programs that fill it.
         shared: bytes of shared memory that a program may have.
         float64_dot: whether Triton compiles `tl.dot` of float64; Triton 3.6 does not for compute capability 10.
+        fp8_sum_bits: w of FP8 products' sums, which are exact up to 2^w (`fp8_sum_bits_of`); 0 where there are none.
     """
 
     name: str
@@ -47,6 +49,19 @@ class Device:
     programs: int
     shared: int = 227 << 10
     float64_dot: bool = True
+    fp8_sum_bits: int = 0
+
+
+def fp8_sum_bits_of(major: int, minor: int) -> int:
+    """What a compute capability keeps of sums of FP8 products (`docs/internals/fp8-residues.md`): 14 bits on Ada and
+    Hopper, 24 on what came later.
+
+    >>> fp8_sum_bits_of(8, 6), fp8_sum_bits_of(8, 9), fp8_sum_bits_of(9, 0), fp8_sum_bits_of(12, 0)
+    (0, 14, 14, 24)
+    """
+    if (major, minor) < (8, 9):
+        return 0
+    return 14 if major < 10 else 24
 
 
 @functools.cache
@@ -73,7 +88,10 @@ def device_of(index: int) -> Device:
         )
     # What the driver keeps of a multiprocessor's memory for each program.
     shared = facts.shared_memory_per_multiprocessor - 1024
-    return Device(facts.name, capability[0] == 9, True, facts.multi_processor_count, shared, capability[0] != 10)
+    return Device(
+        facts.name, capability[0] == 9, True, facts.multi_processor_count, shared, capability[0] != 10,
+        fp8_sum_bits_of(*capability),
+    )  # fmt: skip
 
 
 def reduced_float32() -> str | None:

@@ -88,7 +88,7 @@ class Implementation(Protocol):
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """How the product is cut to stay in the GPU's memory."""
 
-    def products(self, problem: Problem) -> int:
+    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
         """Products on the matrix unit for one product of the batch."""
 
     def gpu_seconds(
@@ -110,7 +110,7 @@ class Implementation(Protocol):
         """How many int64 an implementation counts in for itself, for a result (batch, m, n)."""
 
     def entries_again(self, counters: list[int]) -> int:
-        """How many entries, of those counted as exact, more moduli settled, by what it counted for itself."""
+        """How many entries, of those counted as exact, more moduli recomputed, by what it counted for itself."""
 
     def queue(self, job: Job) -> Statistics | None:
         """Write down out = a @ b, certified and repaired; the counts are set."""

@@ -14,7 +14,7 @@ from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.first_use import estimate_rates
-from prismm.cuda.device import device_of
+from prismm.cuda.device import FP8, device_of
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.operands import PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of
 from prismm.cuda.slices import count as slice_count
@@ -55,6 +55,8 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
             f"{request.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
     chosen = cuda_plan.choose(problem, request, device, one_kernel=False)  # which depends on the other operand
+    if chosen.engine == FP8:
+        raise EngineError(f"prepare keeps 8-bit residues, which {FP8!r} does not multiply; leave engine out")
     parts = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)

@@ -17,11 +17,12 @@ from prismm.core.request import Request, check_request, check_scalars, finite_sc
 from prismm.core.threads import worker_count
 from prismm.cpu.implementation import implementation_of
 from prismm.cpu.partial.setting import Setting, setting_of
+from prismm.cuda.device import FP8
 from prismm.distributed.exchange import Exchange, ranks_of
 from prismm.distributed.inner import Backend, Product
 from prismm.distributed.on_cpu import OnCpu
 from prismm.distributed.placements import Layout, brought, here, landing, layout_of, local_part
-from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.names import scheme_of
 
 Tensor = torch.Tensor
@@ -180,6 +181,11 @@ def _setting(
     m, n = (a.shape[-2] if a.ndim > 1 else 1), (b.shape[-1] if b.ndim > 1 else 1)
     if a.device_mesh.device_type != "cpu" and (request.engine or "").startswith("cuda"):
         # A GPU's INT8 units are the only ones that make exact sums there.
+        if request.engine == FP8:
+            raise EngineError(
+                f"engine={FP8!r} multiplies no products whose inner dimension is sharded; leave engine out, or pass "
+                "'cuda:int8'"
+            )
         request = dataclasses.replace(request, engine=None)
     return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
 

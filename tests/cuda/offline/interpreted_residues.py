@@ -23,7 +23,7 @@ from tests.cuda.harness.programs import beside_cublas, residue_program
 DEVICE = Device("interpreter", False, False, 4)
 USUAL = recompute.MANY_OF_ALL, recompute.SECONDS
 AGAIN = [0]
-"""Entries of the last product that more moduli settled."""
+"""Entries of the last product that more moduli recomputed."""
 
 
 def _batch(x: np.ndarray) -> torch.Tensor:
@@ -104,7 +104,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
     cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]
     cases += [("float64", 20, "infinities", "correctly-rounded", "left right")]
-    # Many open entries: by magnitudes and by rows of exact values, however few they are.
+    # Many uncertified entries: by magnitudes and by rows of exact values, however few they are.
     several = [("float64", 13, "phi2", "native"), ("complex64", 6, "triangular", "native")]
     # Many that are made again by more moduli, exactly and not; the last ones in several panels and matrices at a time.
     again = [("float64", 13, "phi4", "native"), ("float64", 14, "cancelling", "correctly-rounded")]
@@ -168,5 +168,5 @@ def main(share: str = "0/1", device: str = "any") -> None:
         got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
-        settled = {"again": AGAIN[0]} if forced else {}
-        tell([dtype, moduli, name, target, *sides], wrong=int((~same).sum()), **settled)
+        repaired = {"again": AGAIN[0]} if forced else {}
+        tell([dtype, moduli, name, target, *sides], wrong=int((~same).sum()), **repaired)

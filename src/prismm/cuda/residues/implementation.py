@@ -13,18 +13,20 @@ import numpy as np
 
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, join_test
 from prismm.core.bounds import ResidueBound
+from prismm.core.fp8_moduli import fp8_products
 from prismm.core.moduli import norm_fraction_bits
 from prismm.core.scales import NONFINITE, Scales
 from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda.blocks import Blocks, Cut, blocks_within
 from prismm.cuda.costs.table import rates_of, usual_rates
-from prismm.cuda.device import COUNTS, INT8, Device
+from prismm.cuda.device import COUNTS, FP8, INT8, Device
 from prismm.cuda.gemm.launches import combine_digits
 from prismm.cuda.implementation import Composite, Job, Statistics
 from prismm.cuda.launch.arguments import LEFT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.native.tiny import multiply_tiny
 from prismm.cuda.operands import PreparedParts, vectors_of
+from prismm.cuda.residues import fp8 as cuda_fp8
 from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.join import allocate_flags, join_digits
 from prismm.cuda.residues.product import multiply_planes
@@ -37,11 +39,11 @@ from prismm.cuda.residues.recompute import (
     taken_bytes,
     workspace_bytes,
 )
-from prismm.cuda.residues.seconds import by_strassen, residue_seconds
+from prismm.cuda.residues.seconds import by_strassen, fp8_seconds, residue_seconds
 from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
 from prismm.cuda.views import Result, Vectors
-from prismm.errors import ArgumentError
+from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 _MOST_BATCHES = 32767
 """Matrices that one launch takes: a grid's third extent, times the parts of a complex number, ends at 65535."""
+
+_FP8_REASON = "predicted as if FP8 products were as fast as INT8 ones: nothing is known of this GPU's"
 
 _REASON = "seven products of quarters instead of eight (Strassen, modulo p): the same bits"
 
@@ -69,25 +73,37 @@ class Implementation(Composite):
     scheme: Residues
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
-        """INT8 units, for inner dimensions whose sums they hold."""
-        if engine not in (None, "cuda", INT8):
-            raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {self.scheme} takes {INT8!r}")
+        """INT8 units, or FP8 units where these are asked for, for inner dimensions whose sums they hold."""
+        if engine not in (None, "cuda", INT8, FP8):
+            raise ArgumentError(
+                f"engine={engine!r} multiplies floating-point numbers; {self.scheme} takes {INT8!r} or {FP8!r}"
+            )
+        if engine == FP8:
+            cuda_fp8.family_for(device)
         # Counts of large elements are exact in float32 below 2^24 terms, and a complex element is two.
         if norm_fraction_bits(self.scheme.moduli, problem.terms) < 1 or problem.k >= 1 << 23:
             raise ArgumentError(
                 f"{self.scheme} holds too few bits for an inner dimension of {problem.k}; pass more moduli, or "
                 f"multiply in blocks of at most {(1 << 23) - 1}"
             )
-        return INT8
+        return FP8 if engine == FP8 else INT8
 
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """As large as memory allows; made by Strassen's products where that is faster in blocks as large."""
+        if engine == FP8 and cut != (None, None):
+            raise EngineError(
+                f"prepared operands hold 8-bit residues, which {FP8!r} does not multiply; pass the operands "
+                f"themselves, or engine={INT8!r}"
+            )
         test, split = certificate_test(problem), (cut[0] is None, cut[1] is None)
         moduli, parts = self.scheme.moduli, problem.parts
 
         def workspace(rows: int, columns: int) -> int:
             k = max(1, problem.k)
-            return workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=problem.summed)
+            found = workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=problem.summed)
+            if engine == FP8:
+                found += cuda_fp8.workspace_bytes(rows, columns, k, moduli, parts, cuda_fp8.family_for(device))
+            return found
 
         def of_strassen(rows: int, columns: int) -> int:
             return cuda_strassen.workspace_bytes(
@@ -96,7 +112,7 @@ class Implementation(Composite):
 
         rows, columns, each = blocks_within(problem, workspace, cut)
         block, rates = replace(problem, m=rows, n=columns, batch=()), rates_of(device.name) or usual_rates()
-        if device.sm90 and by_strassen(block, self.products(problem), rates):
+        if engine == INT8 and device.sm90 and by_strassen(block, self.products(problem), rates):
             # Not at the price of smaller blocks, which ask for more splits.
             *same, more = blocks_within(problem, of_strassen, cut)
             if same == [rows, columns]:
@@ -107,16 +123,22 @@ class Implementation(Composite):
             if problem.summed
             else held_bytes(rows, columns, max(1, problem.k), moduli, parts, batches, test, device, split)
         )
-        return Blocks(rows, columns, each * batches + held, batches)
+        reasons = (_FP8_REASON,) if engine == FP8 else ()
+        return Blocks(rows, columns, each * batches + held, batches, reasons=reasons)
 
-    def products(self, problem: Problem) -> int:
-        """One for each modulus; three if complex."""
-        return (3 if problem.is_complex else 1) * int(self.scheme.moduli)
+    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+        """One for each modulus, of FP8 one or three; three times as many if complex."""
+        count = int(self.scheme.moduli)
+        if engine == FP8 and device is not None:
+            count = fp8_products(count, cuda_fp8.family_for(device))
+        return (3 if problem.is_complex else 1) * count
 
     def gpu_seconds(
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
     ) -> float:
         """Of splits, products, join, and the second pass."""
+        if engine == FP8:
+            return fp8_seconds(self.scheme.moduli, problem, rates)
         return residue_seconds(self.scheme.moduli, problem, rates, strassen)
 
     def launch_config(self, problem: Problem, device: Device) -> CertificateTest:
@@ -241,7 +263,7 @@ def _queue_some(
     program, device, test = job.program, job.device, job.config
     # Tests of magnitude take bounds from integers alone (`bound_terms`): nobody would read measured residuals.
     fixed = {"levels": test.mode == MAGNITUDE, "measure": job.full_output or test.mode == ROUNDING}
-    rows, columns, strassen = job.blocks.rows, job.blocks.columns, job.blocks.strassen
+    rows, columns, strassen, fp8 = job.blocks.rows, job.blocks.columns, job.blocks.strassen, job.engine == FP8
     column_blocks = [right.block(j, j + columns) for j in range(0, target.n, columns)]
     row_blocks = [left.block(i, i + rows) for i in range(0, target.m, rows)]
     statistics_of = []
@@ -257,7 +279,8 @@ def _queue_some(
             found = parts.splits[index]
         else:
             statistics = (of_rows if left else of_columns)[index]
-            found = split_vectors(program, x, statistics, table, device, left=left, **fixed)
+            split_all = cuda_fp8.split_digits if fp8 else split_vectors
+            found = split_all(program, x, statistics, table, device, left=left, **fixed)
         return cuda_strassen.add_strassen_sums(program, found, table, left=left) if strassen else found
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
@@ -275,7 +298,7 @@ def _queue_some(
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
                     into = target.block(i * rows, rows, j * columns, columns)
                     flags = None if job.problem.summed else allocate_flags(program, into, test)
-                    # What settles uncertified entries takes the place of residues and digits.
+                    # What recomputes uncertified entries takes the place of residues and digits.
                     with program.scope():
                         products = None
                         if strassen and cuda_strassen.serves(*sizes, left.terms):
@@ -287,7 +310,9 @@ def _queue_some(
                             if y == 0:
                                 program.join()
                             split_a, split_b = (first, second) if outer_left else (second, first)
-                            if products is None:
+                            if fp8:
+                                digits = cuda_fp8.multiply_digits(program, split_a, split_b, table, device)
+                            elif products is None:
                                 digits = multiply_planes(program, split_a, split_b, table, device)
                             else:
                                 cuda_strassen.multiply_strassen(program, split_a, split_b, products, table, device)

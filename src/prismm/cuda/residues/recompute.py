@@ -63,7 +63,7 @@ SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6)
 
 COUNTERS, AGAIN_FIRST, AGAIN_LAST = 24, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
-that more moduli settled, at first and at last.
+that more moduli recomputed, at first and at last.
 """
 
 ROOM, NARROW = 256 << 20, 512
@@ -208,7 +208,7 @@ def recompute(
     test: CertificateTest, counts: BufferView, state: BufferView, flags: tuple[BufferView, BufferView], taken: int,
     device: Device,
 ) -> None:  # fmt: skip
-    """Settle what `join.join_digits` left uncertified: one or two launches, none where nothing is certified.
+    """Repair what `join.join_digits` left uncertified: one or two launches, none where nothing is certified.
 
     Args:
         program, out, a, b, left, right, table, test, counts, flags, device: as of `join.join_digits`.
@@ -310,7 +310,7 @@ def taken_bytes(
     return max(0, batches * freed_bytes(rows, columns, k, moduli, parts, split) - beside)
 
 
-def settling_bytes(
+def recompute_bytes(
     rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool],
 ) -> int:  # fmt: skip
@@ -372,6 +372,6 @@ def held_bytes(
     """
     freed = freed_bytes(rows, columns, k, moduli, parts, split)
     taken = batches * max(freed, magnitudes_bytes(rows, columns, k, parts, test))
-    settling = settling_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
+    recomputing = recompute_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
     joining = joining_bytes(rows, columns, parts, batches, test, device)
-    return max(0, batches * freed + joining - taken, settling - taken)
+    return max(0, batches * freed + joining - taken, recomputing - taken)

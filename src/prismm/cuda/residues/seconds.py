@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from prismm.core.fp8_moduli import FAMILIES, fp8_products
 from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
 from prismm.cuda.residues import strassen as cuda_strassen
@@ -93,6 +94,16 @@ def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool 
     again *= tuning.rejoin_rounded if problem.rounded and precise else 1
     launches = 1.0 if precise else _SINGLE_PASSES
     return seconds + launches * rates.finish.launch + again * rates.finish.element
+
+
+def fp8_seconds(moduli: int, problem: Problem, rates: Rates) -> float:
+    """Seconds by FP8 products, as if their unit were as fast as the INT8 unit and all else as with INT8: a guess, since
+    no table has their rate. Hopper's adds the sums of single instructions besides, which takes longer.
+    """
+    family = FAMILIES[1 if rates.sm90 else 0]
+    parts = 3 if problem.is_complex else 1
+    more = _whole_seconds(problem, parts * fp8_products(moduli, family), rates)
+    return residue_seconds(moduli, problem, rates, False) + more - _whole_seconds(problem, parts * moduli, rates)
 
 
 def residue_operations(problem: Problem, moduli: int, processors: int, ends: int) -> float:

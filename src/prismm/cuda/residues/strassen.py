@@ -74,20 +74,20 @@ def workspace_bytes(
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
     statistics = STATISTICS * 8 * (rows + columns)
-    joined, settling = math.prod(digits_shape(rows, columns, planes)), 0
+    joined, recomputing = math.prod(digits_shape(rows, columns, planes)), 0
     if summed:
         flags = 0
         joined += 4 * parts * rows * -(-columns // 32)
     else:
         flags = recompute.flags_bytes(rows, columns, parts, test)
         joined += recompute.joining_bytes(rows, columns, parts, 1, test, device)
-        settling = recompute.settling_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
+        recomputing = recompute.recompute_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
     inner = 0 if split[1] else 1
     outer = split_bytes[1 - inner] + sums[1 - inner]
     products = math.prod(products_shape(rows, columns, planes))
     # The inner operand's planes are read for the last time before digits are allocated, and digits before what is
-    # uncertified is settled, so the larger of them counts.
-    return statistics + outer + flags + max(products + max(split_bytes[inner] + sums[inner], joined), settling)
+    # uncertified is recomputed, so the larger of them counts.
+    return statistics + outer + flags + max(products + max(split_bytes[inner] + sums[inner], joined), recomputing)
 
 
 def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:

@@ -43,7 +43,7 @@ CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
 
 PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START = (tl.constexpr(x) for x in range(6))
-"""What `recompute.SECONDS` holds: for each term of an entry that is settled alone, in twice float64's precision, and
+"""What `recompute.SECONDS` holds: for each term of an entry that is recomputed alone, in twice float64's precision, and
 more where that does not decide; for each modulus of an element, of a product of two, and of an entry; and for waiting.
 """
 
@@ -59,7 +59,7 @@ RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
 fit in workspace rows, columns, and matrices; and where residues of columns, and digits, begin there, in so many bytes.
 """
 
-SETTLED, VOTES = tl.constexpr(9), tl.constexpr(12)
+REPAIRED, VOTES = tl.constexpr(9), tl.constexpr(12)
 """How many entries magnitudes certified, and each run proved; entries of the sample, and for how many of them each
 number of moduli suffices.
 """
@@ -162,12 +162,12 @@ def seconds_again(seconds, rungs, rung, entries, elements, k):
 @triton.jit
 def choose(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds, lost,
-    state, open_entries, entries, elements, m, n, k, q, blocks, words, batches, row_batches, column_batches,
+    state, uncertified, entries, elements, m, n, k, q, blocks, words, batches, row_batches, column_batches,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The number of moduli that is expected to settle so many open entries first, with those that it leaves; SYSTEMS
-    where settling all of them alone is. lost becomes 0.
+    """The number of moduli that is expected to repair so many uncertified entries first, with those that it leaves;
+    SYSTEMS where recomputing all of them alone is. lost becomes 0.
     """
     ticket = take(state + CHOOSE)
     vectors = 2 * (row_batches * m + column_batches * n)
@@ -185,9 +185,9 @@ def choose(
     wait_for(state + CHOOSE + 1, SAMPLES)
     voters = tl.maximum(tl.load(state + VOTES), 1).to(tl.float32)
     undecided = tl.load(state + VOTES + 1).to(tl.float32) / voters
-    best = open_entries.to(tl.float32) * seconds_alone(seconds, undecided, k)
+    best = uncertified.to(tl.float32) * seconds_alone(seconds, undecided, k)
     # What moduli leave is mostly what twice float64's precision leaves, too.
-    alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
+    alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, k)
     found = tl.full([], 0, tl.int32) + SYSTEMS
     for r in tl.static_range(SYSTEMS):
         left = 1.0 - tl.load(state + VOTES + 2 + r).to(tl.float32) / voters
@@ -242,7 +242,7 @@ def _product_task(
     row_batches, column_batches, height, width, pitch, part, PARTS: tl.constexpr, STRIP: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of digits of one modulus, unless all strips that it belongs to are settled."""
+    """A tile of digits of one modulus, unless all strips that it belongs to are repaired."""
     pitch, height, width = multiple(pitch, DEPTH), multiple(height, SIDE), multiple(width, SIDE)
     across = width // SIDE
     tiles = wide(height // SIDE) * across
@@ -265,7 +265,7 @@ def _product_task(
 @triton.jit(noinline=True)
 def _join_task(
     task, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed, rows, columns, row_lost,
-    column_lost, reduction, system, nothing_there, counts, settled, i_first, j_first, first_of_group, m, n, terms, q,
+    column_lost, reduction, system, nothing_there, counts, repaired, i_first, j_first, first_of_group, m, n, terms, q,
     moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -312,7 +312,7 @@ def _join_task(
         left = (bits != 0) & (tl.load(listed + order, mask=bits != 0, other=0) >= 0)
         store_flags(tl.reshape(left, [SHARE, COLUMNS]), of_task, SHARE, COLUMNS)
         tl.atomic_add(counts + EXACT, proved.to(tl.int64), sem="relaxed")
-        tl.atomic_add(settled, proved.to(tl.int64), sem="relaxed")
+        tl.atomic_add(repaired, proved.to(tl.int64), sem="relaxed")
 
 
 @triton.jit
@@ -324,7 +324,7 @@ def multiply_again(
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
-    state[SETTLED + 1 + run] grow by those that are proved, whose flags are taken back.
+    state[REPAIRED + 1 + run] grow by those that are proved, whose flags are taken back.
 
     space: of workspace, for residues (matrices·moduli, rows of a panel, pitch) int8, likewise of columns, and digits
     (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both
@@ -387,7 +387,7 @@ def multiply_again(
             _join_task(
                 task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed,
                 rows, columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI),
-                nothing_there, counts, state + SETTLED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q,
+                nothing_there, counts, state + REPAIRED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q,
                 moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, of_height,
                 of_width, part, PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip

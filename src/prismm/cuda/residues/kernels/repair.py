@@ -3,9 +3,9 @@ or exact. Nothing leaves the device.
 
 Where a row or column is not finite, an entry is what IEEE's sum gives. Every other entry is joined once more, exactly,
 ties and the ends of the range included. Those whose test is still undecided are left to `strips`, as flags. The
-functions that settle single entries stand here, too: a 7-bit lower bound of |a||b|, whose integers are those of a CPU,
-so that the decision is the same; a sum in twice float64's precision, which nearly always decides a rounding; and limbs
-of 32 bits (`cuda.kernels.exact`).
+functions that recompute single entries stand here, too: a 7-bit lower bound of |a||b|, whose integers are those of a
+CPU, so that the decision is the same; a sum in twice float64's precision, which nearly always decides a rounding; and
+limbs of 32 bits (`cuda.kernels.exact`).
 
 Programs walk over the words of flags, a bit a tile. A word without flags costs four bytes. An entry in twice the
 precision reads 16·k bytes and takes about 20·k operations. An exact entry takes about 20·k operations for each limb
@@ -50,7 +50,7 @@ NATIVE = tl.constexpr(3)
 
 
 FEW = tl.constexpr(8)
-"""Uncertified entries of a tile that are settled one by one where roundings are asked for."""
+"""Uncertified entries of a tile that are recomputed one by one where roundings are asked for."""
 
 SPECIAL, EXACT, BY_MAGNITUDE, SCHEME_VALUE = (tl.constexpr(i) for i in range(4))
 """What kernels count: entries by the path that repaired them, and those left to `magnitudes`."""

@@ -1,9 +1,9 @@
 """Repair of uncertified entries, strip by strip, in one kernel: nothing leaves the device, which decides by counts.
 
-Few are settled one by one, by the program that finds them. More are certified by products of magnitudes, where |a||b|
-may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by more
-moduli (`many`) if that is expected to be faster, and once more by the most that there are. What is left then is summed
-by rows where it is much, and one by one. Values are those of a CPU on every path.
+Few are recomputed one by one, by the program that finds them. More are certified by products of magnitudes, where
+|a||b| may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by
+more moduli (`many`) if that is expected to be faster, and once more by the most that there are. What is left then is
+summed by rows where it is much, and one by one. Values are those of a CPU on every path.
 """
 
 import triton
@@ -15,7 +15,7 @@ from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
 from prismm.cuda.residues.kernels.many import (
     CERTIFY,
-    SETTLED,
+    REPAIRED,
     SHARE,
     SYSTEMS,
     choose,
@@ -42,7 +42,7 @@ SPAN = tl.constexpr(64)
 
 
 @triton.jit
-def _settle_entry(
+def _recompute_entry(
     a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
@@ -81,8 +81,8 @@ def _flags_of(tiles, entry_flags, i0, m, first, end, TILE: tl.constexpr, STRIP: 
 
 @triton.jit(noinline=True)
 def _certify_strip(
-    out, row_stride, column_stride, tiles, entry_flags, left, right, sums, rows, columns, constants, counts, settled, m,
-    n, i0, j0, depths, terms, q, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
+    out, row_stride, column_stride, tiles, entry_flags, left, right, sums, rows, columns, constants, counts, repaired,
+    m, n, i0, j0, depths, terms, q, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Certify entries of a strip by products of magnitudes."""
@@ -97,18 +97,18 @@ def _certify_strip(
         STRIP, COLUMNS, TILE,
     )  # fmt: skip
     tl.atomic_add(counts + BY_MAGNITUDE, found, sem="relaxed")
-    tl.atomic_add(settled, found, sem="relaxed")
+    tl.atomic_add(repaired, found, sem="relaxed")
 
 
 @triton.jit(noinline=True)
-def _settle_rows(
+def _recompute_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, high, rows, columns,
     constants, counts, m, n, i0, j0, first, end, k, terms, q, part, judged, many, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Settle what is left of rows first, …, end - 1 of a strip, multiples of HEIGHT: where magnitudes cannot certify it
-    any more, HEIGHT rows with many in sums of whole rows; the others one by one.
+    """Recompute what is left of rows first, …, end - 1 of a strip, multiples of HEIGHT: where magnitudes cannot certify
+    it any more, HEIGHT rows with many in sums of whole rows; the others one by one.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
@@ -146,7 +146,7 @@ def _settle_rows(
             lowest = word & -word
             word = word ^ lowest
             y = wide(j0 + following % WIDTH * 32) + bit_number(lowest)
-            _settle_entry(
+            _recompute_entry(
                 a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
                 columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK, MAGNITUDES,
             )  # fmt: skip
@@ -204,7 +204,7 @@ def repair_strips(
                                 entry_flags + w * (STRIP * (COLUMNS // 32)), left + batch % row_batches * of_a,
                                 right + batch % column_batches * of_b, sums,
                                 rows + batch % row_batches * STATISTICS * m,
-                                columns + batch % column_batches * STATISTICS * n, constants, counts, state + SETTLED,
+                                columns + batch % column_batches * STATISTICS * n, constants, counts, state + REPAIRED,
                                 m, n, i0, j0, depths, terms, q, part, PRECISION, PARTS, TILE, STRIP, COLUMNS, SIDE,
                                 DEPTH,
                             )  # fmt: skip
@@ -212,13 +212,13 @@ def repair_strips(
                         w = take(state + CERTIFY)
                     wait_for(state + CERTIFY + 1, everything)
                     judged += 1
-            open_entries = asked - tl.load(state + SETTLED)
-            if (judged > 0) & (open_entries > many_of_all):
+            uncertified = asked - tl.load(state + REPAIRED)
+            if (judged > 0) & (uncertified > many_of_all):
                 entries = wide(batches) * PARTS * m * n
                 elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
                 rung = choose(
                     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
-                    seconds, lost, state, open_entries, entries, elements, m, n, k, q, blocks, words, batches,
+                    seconds, lost, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
                     row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
                 )  # fmt: skip
                 run = tl.full([], 0, tl.int32)
@@ -231,11 +231,11 @@ def repair_strips(
                         terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
                         B_ALONG, TILE, STRIP, COLUMNS,
                     )  # fmt: skip
-                    open_entries -= tl.load(state + SETTLED + 1 + run)
+                    uncertified -= tl.load(state + REPAIRED + 1 + run)
                     # Once more by the most moduli, which may make all exact, if what is left is worth that.
                     last = rung == SYSTEMS - 1
                     rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
-                    alone = open_entries.to(tl.float32) * seconds_alone(seconds, 1.0, k)
+                    alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, k)
                     run = tl.where(
                         last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                     )
@@ -249,7 +249,7 @@ def repair_strips(
                 tiles = tiles_of(flags, w, w >= 0)
                 if tiles != 0:
                     part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                    _settle_rows(
+                    _recompute_rows(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
                         out + batch * out_batch + part, row_stride, column_stride, tiles,
                         entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
