@@ -167,7 +167,7 @@ def test_the_engine_runs_residues_where_it_is_asked_for():
         for options in ({}, {"scheme": Residues(15)}, {"scheme": Residues(7)}):
             choice = chosen(problem(), device, engine=FP8, **options)
             assert choice.engine == FP8 and isinstance(choice.scheme, Residues)
-            products = implementation_of(choice.scheme).products(problem(), FP8, device)
+            products = implementation_of(choice.scheme).products_on(FP8, problem(), device)
             assert products == fp8_products(choice.scheme.moduli, family)
             other = chosen(problem(), device, engine=INT8, scheme=choice.scheme)
             assert choice.blocks.workspace > other.blocks.workspace

@@ -88,8 +88,11 @@ class Implementation(Protocol):
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """How the product is cut to stay in the GPU's memory."""
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+    def products(self, problem: Problem) -> int:
         """Products on the matrix unit for one product of the batch."""
+
+    def products_on(self, engine: str, problem: Problem, device: Device) -> int:
+        """The same on an engine, where that matters."""
 
     def gpu_seconds(
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
@@ -168,6 +171,15 @@ class Composite:
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """None of its own."""
         return 0
+
+    def products_on(self, engine: str, problem: Problem, device: Device) -> int:
+        """As many on every engine."""
+        count: int = self.products(problem)
+        return count
+
+    def products(self, problem: Problem) -> int:
+        """Products for one product of the batch."""
+        raise NotImplementedError
 
     def entries_again(self, counters: list[int]) -> int:
         """None are."""

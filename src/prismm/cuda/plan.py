@@ -140,7 +140,7 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
         m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch, operands=(left, right),
         result=problem.dtype, target=problem.target, scheme=scheme, engine=chosen.engine,
         reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded, threads=1,
-        products=problem.count * (1 if blocks.tiny else implementation.products(problem, chosen.engine, device)),
+        products=problem.count * (1 if blocks.tiny else implementation.products_on(chosen.engine, problem, device)),
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.workspace, predicted_seconds=seconds,
         native_seconds=native_seconds(problem, rates, host_factor),
         bound=bound_text(scheme, problem.target, problem.result, problem.is_complex), reasons=reasons,

@@ -308,7 +308,7 @@ class Implementation(Composite):
         block = job.blocks.rows, job.blocks.columns
         queue_blocks(job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device)
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+    def products(self, problem: Problem) -> int:
         """Pairs of words, four times as many if complex."""
         words = word_format(self.scheme)
         assert words is not None

@@ -85,7 +85,7 @@ class Implementation(Composite):
             workspace_bytes = cublas.WORKSPACE if engine == BLAS else parts_bytes(problem, device)
         return Blocks(problem.m, problem.n, workspace_bytes)
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+    def products(self, problem: Problem) -> int:
         """One."""
         return 1
 

@@ -126,12 +126,15 @@ class Implementation(Composite):
         reasons = (_FP8_REASON,) if engine == FP8 else ()
         return Blocks(rows, columns, each * batches + held, batches, reasons=reasons)
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
-        """One for each modulus, of FP8 one or three; three times as many if complex."""
-        count = int(self.scheme.moduli)
-        if engine == FP8 and device is not None:
-            count = fp8_products(count, cuda_fp8.family_for(device))
-        return (3 if problem.is_complex else 1) * count
+    def products(self, problem: Problem) -> int:
+        """One for each modulus; three if complex."""
+        return (3 if problem.is_complex else 1) * int(self.scheme.moduli)
+
+    def products_on(self, engine: str, problem: Problem, device: Device) -> int:
+        """Of FP8, one or three for each of its own moduli."""
+        if engine != FP8:
+            return self.products(problem)
+        return (3 if problem.is_complex else 1) * fp8_products(int(self.scheme.moduli), cuda_fp8.family_for(device))
 
     def gpu_seconds(
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None

@@ -248,7 +248,7 @@ class Implementation(Composite):
                                 of_b, config, constants, job.counts, device,
                             )  # fmt: skip
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+    def products(self, problem: Problem) -> int:
         """Pairs of slices, twice as many if complex."""
         return config_for(self.scheme, problem).pairs * problem.parts
 

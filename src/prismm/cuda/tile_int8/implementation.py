@@ -223,7 +223,7 @@ class Implementation(Composite):
                         _queue_part(program, left, right, result, part, job.config, job.counts, job.device, clear)
                     clear = False
 
-    def products(self, problem: Problem, engine: str | None = None, device: Device | None = None) -> int:
+    def products(self, problem: Problem) -> int:
         """Products of segments, twice as many if complex."""
         return self.scheme.products * problem.parts
 
