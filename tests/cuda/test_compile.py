@@ -15,7 +15,8 @@ pytest.importorskip("triton")
 )
 def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
     found = compiled("", architecture, str(moduli), dtype, modes)
-    assert not [entry for entry in found if entry["serialized"]]
+    # What is made again by more moduli is multiplied in a function of its own, whose products wait for each other.
+    assert not [entry for entry in found if entry["serialized"] and entry["kernel"] != "repair_strips"]
     names = {entry["kernel"] for entry in found}
     rows = {"split_rows"}
     if architecture == "sm_90":
