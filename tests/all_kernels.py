@@ -15,7 +15,7 @@ def all_kernels(*, here: bool = True) -> list[tuple[str, Any]]:
     """Names and kernels; `here`: of those alone that this processor can run."""
     from prismm.core import jit
     from prismm.cpu.kernels import amx, vnni
-    from prismm.cpu.warm import NEED_AMX, NEED_VNNI
+    from prismm.cpu.warm import NEED_AMX, NEED_BYTES
 
     found = []
     modules = [
@@ -23,7 +23,7 @@ def all_kernels(*, here: bool = True) -> list[tuple[str, Any]]:
         for package in PACKAGES
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
         if not here
-        or ((vnni.supported() or module.name not in NEED_VNNI) and (amx.supported() or module.name not in NEED_AMX))
+        or ((vnni.supported() or module.name not in NEED_BYTES) and (amx.supported() or module.name not in NEED_AMX))
     ]
     for package, name in sorted(modules, key=lambda one: (one[0], HELPED_BY.get(one[1], one[1]))):
         module = importlib.import_module(f"{package}.{name}")

@@ -19,7 +19,7 @@ from prismm.testing import ExactProduct, exact_gemm
 from prismm.testing.dyadic import Dyadic
 from prismm.testing.parts import moduli, moduli_product, read, real_arrays, scalar
 
-ENGINES = ("cpu:amx", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct")
+ENGINES = ("cpu:amx", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct")
 DTYPES = ("float64", "float32", "complex128", "complex64")
 CORRECT = {"accuracy": "correctly-rounded"}
 

@@ -12,18 +12,19 @@ from prismm.core.accuracy import Target
 from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
-from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8, VNNI
+from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8
 from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
 from prismm.cpu.repair import Entries
 from prismm.cpu.sums import Sum
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.cpu import units
 from tests.judge import assert_same_bits
 
 RIGHT = Target("correctly-rounded")
 DTYPES = ["float64", "float32", "complex128", "complex64"]
-engines = pytest.mark.parametrize("engine", [AMX, VNNI, INT8], ids=lambda e: e.name)
-packed = pytest.mark.parametrize("engine", [AMX, VNNI], ids=lambda e: e.name)
+engines = pytest.mark.parametrize("engine", [AMX, units.PACKED, INT8], ids=lambda e: e.name)
+packed = pytest.mark.parametrize("engine", [AMX, units.PACKED], ids=lambda e: e.name)
 
 
 def job(dtype, k, workers=2, memory=1 << 30):
@@ -153,7 +154,7 @@ def forced(way, monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
-    usable(VNNI)
+    usable(units.PACKED)
     a, b = HOSTILE[name](19, 41, 23, seed, dtype)
     wanted = exact_product(a, b).rounded(dtype)
     for way in ("planned", "pairs", "exact", 20, 33, 49, -12, -30, Expansion(2), Expansion(3)):
@@ -175,7 +176,7 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, seed, r
     """alpha·AB + beta·C with factors that are powers of two, real and complex others; C that cancels AB, next to it, or
     far off.
     """
-    usable(VNNI)
+    usable(units.PACKED)
     m, k, n = 11, 26, 13
     a, b = HOSTILE[name](m, k, n, seed, dtype)
     product = exact_product(a, b).rounded(dtype)
@@ -213,10 +214,10 @@ def test_a_few_products_settle_a_sum_that_cancels(beta, rng, monkeypatch):
     """What is left of AB by two numbers: no number of moduli settles it beside a float64 addend; within the product
     one does.
     """
-    usable(VNNI)
+    usable(units.PACKED)
     for name in ("PAIR_SECONDS", "EXACT_SECONDS"):
         monkeypatch.setattr(escalation, name, 1.0)
-    monkeypatch.setattr(escalation, "EXPANSION_SECONDS", {2: 1.0, 3: 1.0})
+    monkeypatch.setattr(escalation, "expansion_seconds", lambda parts: 1.0)
     a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape) for shape in ((20, 30), (30, 24)))
     a = np.concatenate([a, np.round(a * 2.0**40) * 2.0**-70], axis=1)
     b = np.concatenate([b, b], axis=0)
@@ -231,7 +232,7 @@ def test_a_few_products_settle_a_sum_that_cancels(beta, rng, monkeypatch):
 
 def test_factors_that_would_lose_bits_make_no_product(rng):
     """Of the least numbers, and of the largest: entries are then summed one by one."""
-    usable(VNNI)
+    usable(units.PACKED)
     a, c = rng.standard_normal((5, 6)), rng.standard_normal((5, 4))
     for size in (2.0**-1060, 2.0**1020):
         b = rng.standard_normal((6, 4)) * size
@@ -279,7 +280,7 @@ def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rn
             out, outcome = np.full(wanted.shape, 7.0), Outcome()
             repair.repair(a, b, out, entries, job("float64", 60), outcome)
         assert_same_bits(out, np.where(touched, wanted, 7.0))
-        assert ("more moduli" in outcome.paths) == (engine.name in ("cpu:amx", "cpu:vnni", "cpu:int8"))
+        assert ("more moduli" in outcome.paths) == (engine.name in ("cpu:amx", "cpu:vnni", "cpu:avx2", "cpu:int8"))
 
 
 def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):

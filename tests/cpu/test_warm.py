@@ -42,7 +42,7 @@ def test_they_are_all_kernels_of_products() -> None:
 
 def test_other_engines_kernels_are_left_out() -> None:
     direct, blas = set(warm.modules("cpu:direct")), set(warm.modules("cpu:blas"))
-    assert direct - blas == {"blocks", "direct"} and not direct & {*warm.NEED_VNNI, *warm.NEED_AMX}
+    assert direct - blas == {"blocks", "direct"} and not direct & {*warm.NEED_BYTES, *warm.NEED_AMX}
     assert {"join", "split", "single", "exact"} <= blas < set(warm.modules("cpu")) == set(warm.modules())
 
 

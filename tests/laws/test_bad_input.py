@@ -143,7 +143,7 @@ def test_an_engine_that_is_not_exact_here_is_refused(monkeypatch, no_work):
         "_proof",
         lambda name: (
             Proof(False, "inexact on extreme operands")
-            if any(unit in name for unit in ("int8", "vnni", "amx"))
+            if any(unit in name for unit in ("int8", "vnni", "avx2", "amx"))
             else proof(name)
         ),
     )

@@ -29,7 +29,7 @@ from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
 
 def best() -> str:
     """The engine that "cpu" means here."""
-    known = "cpu:amx", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64"
+    known = "cpu:amx", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64"
     return next(name for name in known if name in usable_engines())
 
 

@@ -3,7 +3,7 @@
 | names | multiply |
 | --- | --- |
 | cpu, cuda | the best here, of the processor or of the GPU where the operands are |
-| cpu:amx, cpu:vnni, cpu:int8, cpu:int8-7bit, cpu:float64, cpu:direct | residues, see `cpu.engines.integer` |
+| cpu:amx, cpu:vnni, cpu:avx2, cpu:int8, cpu:int8-7bit, cpu:float64, cpu:direct | residues, see `cpu.engines.integer` |
 | cpu:blas | NumPy's and torch's own products, and parts in floating point |
 | cuda:… | torch tensors on a GPU, see `cuda.device`, `cuda.multiword.launches` and `cuda.slices.launches` |
 | simulated:… | what a model of another machine says, see `cpu.engines.simulated` |
@@ -18,7 +18,7 @@ from prismm.errors import ArgumentError, meant
 SIMULATED = "simulated:"
 """How names of simulated engines begin."""
 
-CPU = ("cpu:amx", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas")
+CPU = ("cpu:amx", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas")
 CUDA = ("cuda:int8", "cuda:fp8", "cuda:blas", "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64")
 _FIXED = ("cpu", *CPU, "cuda", *CUDA)
 
@@ -38,8 +38,8 @@ def unknown(name: str) -> ArgumentError:
 
     >>> print(unknown("cpu:int9"))
     unknown engine 'cpu:int9' (did you mean 'cpu:int8'?); pass 'cpu' or one of 'cpu:amx', 'cpu:vnni', \
-'cpu:int8', 'cpu:int8-7bit', 'cpu:float64', 'cpu:direct', 'cpu:blas', on a GPU 'cuda' or one of 'cuda:int8', \
-'cuda:fp8', 'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as \
+'cpu:avx2', 'cpu:int8', 'cpu:int8-7bit', 'cpu:float64', 'cpu:direct', 'cpu:blas', on a GPU 'cuda' or one of \
+'cuda:int8', 'cuda:fp8', 'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as \
 'simulated:volta' and 'simulated:a100'
     """
     cpu, cuda = (", ".join(map(repr, names)) for names in (CPU, CUDA))

@@ -37,9 +37,12 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload
 
 from prismm.core import cache_files
+from prismm.core.compilers import HelperCompiler, KernelCompiler
 from prismm.core.kernel_files import KernelFile
 
 _COMPILE_LOCK = threading.RLock()
+HELPER = {"nogil": True, "error_model": "numpy", "pipeline_class": HelperCompiler}
+"""How Numba compiles what `overload` chooses."""
 
 if hasattr(os, "register_at_fork"):
     # A child would find a lock that a thread of its parent held, and Numba's and LLVM's with it: forks wait.
@@ -55,7 +58,9 @@ def _digest() -> str:
     for part in (numba.__version__, llvmlite.__version__, sys.version, sys.platform):
         digest.update(part.encode())
     package = Path(__file__).parents[1]
-    shared = [Path(__file__).with_name(f"{name}.py") for name in ("jit", "kernel_files", "limbs", "pointers")]
+    shared = [
+        Path(__file__).with_name(f"{name}.py") for name in ("compilers", "jit", "kernel_files", "limbs", "pointers")
+    ]
     rooms = "cpu", "numerics", "cuda/launch"
     for source in shared + sorted(x for room in rooms for x in (package / room / "kernels").glob("*.py")):
         digest.update(str(source.relative_to(package)).encode())
@@ -100,10 +105,16 @@ def _compiling() -> Iterator[None]:
             config.DISABLE_JIT = asked
 
 
-def _dispatcher(function: Callable[..., Any], fastmath: set[str] | None = None, nogil: bool = True) -> Any:
+def _dispatcher(
+    function: Callable[..., Any],
+    fastmath: set[str] | None = None,
+    nogil: bool = True,
+    compiler: type[KernelCompiler] = HelperCompiler,
+) -> Any:
     """What Numba compiles for the types that it is called with."""
+    options = {"nogil": nogil, "error_model": "numpy", "fastmath": fastmath or False}
     with _compiling():
-        return njit(nogil=nogil, error_model="numpy", fastmath=fastmath or False)(function)
+        return njit(pipeline_class=compiler, **options)(function)
 
 
 class Kernel:
@@ -121,7 +132,7 @@ class Kernel:
         """The compiled function, from disk where it is there."""
         with _compiling():
             if self._compiled is None:
-                dispatcher = _dispatcher(self.function, self._fastmath, self._nogil)
+                dispatcher = _dispatcher(self.function, self._fastmath, self._nogil, KernelCompiler)
                 dispatcher._cache = self._file()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
@@ -199,7 +210,7 @@ def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
 
 
 # Overloads, not device functions: those would be compiled anew for every constant that they are called with.
-@overload(contiguous_part, jit_options={"nogil": True, "error_model": "numpy"})
+@overload(contiguous_part, jit_options=HELPER)
 def _contiguous_part(array: Any, i: Any, size: Any) -> Any:
     def part(array: Any, i: Any, size: Any) -> Any:
         return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, array.dtype)
@@ -207,7 +218,7 @@ def _contiguous_part(array: Any, i: Any, size: Any) -> Any:
     return part
 
 
-@overload(contiguous_row, jit_options={"nogil": True, "error_model": "numpy"})
+@overload(contiguous_row, jit_options=HELPER)
 def _contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
     def row(array: Any, i: Any, j: Any, size: Any) -> Any:
         address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
@@ -227,7 +238,7 @@ def as_float64(row: Any, buffer: Any) -> Any:
     raise NotImplementedError("a device function")
 
 
-@overload(as_float64, jit_options={"nogil": True, "error_model": "numpy"})
+@overload(as_float64, jit_options=HELPER)
 def _as_float64(row: Any, buffer: Any) -> Any:
     def same(row: Any, buffer: Any) -> Any:
         return row

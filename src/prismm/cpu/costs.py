@@ -31,6 +31,7 @@ MEASURED = ("cpu:amx",)
 
 RATES = {
     "cpu:vnni": Rates(2.25e11),
+    "cpu:avx2": Rates(5.5e10, split=1.5e9, join=9.0e8),
     "cpu:int8": Rates(2.1e11),
     "cpu:int8-7bit": Rates(0.9e11),
     "cpu:float64": Rates(2.3e10),
@@ -47,8 +48,8 @@ PAIR_SECONDS, EXACT_SECONDS = 1.3e-9, 3.0e-9
 CORRECTION_SECONDS = 2.5e-10
 """Seconds for a term of what rounded operands leave out (`cpu.kernels.residuals`)."""
 
-EXPANSION_SECONDS = {2: 4.5e-10, 3: 9.0e-10}
-"""Seconds for a term of many entries, in so many parts (`cpu.kernels.expansions`)."""
+EXPANSION_SECONDS = {16: {2: 4.5e-10, 3: 9.0e-10}, 8: {2: 8.5e-10, 3: 1.35e-9}}
+"""Seconds for a term of many entries, in so many parts (`cpu.kernels.expansions`), by the dwords of a register."""
 
 MANY_JOIN_SECONDS = 2.0e-8
 """Seconds to round and test one of many entries, beside the digits of each modulus."""
@@ -72,6 +73,13 @@ def rates_of(engine: str) -> Rates:
         return measured.rates(engine)
     special = PROCESSORS.get(binding.get_host_cpu_name(), {})
     return special.get(engine) or RATES.get(engine, RATES["cpu:int8"])
+
+
+def expansion_seconds(parts: int) -> float:
+    """Of `EXPANSION_SECONDS`, what holds for this processor."""
+    from prismm.cpu.kernels.byte_unit import register_lanes
+
+    return EXPANSION_SECONDS[register_lanes()][parts]
 
 
 def native_rate(problem: Problem) -> float:

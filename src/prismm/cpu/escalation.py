@@ -33,9 +33,9 @@ from prismm.cpu.balance import balanced
 from prismm.cpu.costs import (
     CORRECTION_SECONDS,
     EXACT_SECONDS,
-    EXPANSION_SECONDS,
     MANY_JOIN_SECONDS,
     PAIR_SECONDS,
+    expansion_seconds,
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
@@ -215,7 +215,7 @@ class Block:
         """Expected of a way for the whole product, but for what a correction takes."""
         m, k, n = self.shape
         if isinstance(way, Expansion):
-            return self.entries * (k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
+            return self.entries * (k * expansion_seconds(way.parts) + MANY_JOIN_SECONDS) / workers
         assert engine is not None
         rates = rates_of(engine.name)
         split = float(m + n) * k * way.moduli / rates.split

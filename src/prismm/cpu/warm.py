@@ -14,12 +14,13 @@ from prismm.core.threads import worker_count
 from prismm.cpu import kernels as _package
 from prismm.errors import EngineError
 
-NEED_VNNI, NEED_AMX = ("fused", "packed", "vnni"), ("amx", "fused_amx")
+NEED_BYTES, NEED_AMX = ("fused", "packed", "vnni"), ("amx", "fused_amx")
 """Modules whose kernels compile only where the processor has the instructions."""
 
 _OF_ENGINES = {
     "cpu:amx": {"amx", "fused_amx", "packed", "vnni"},
     "cpu:vnni": {"fused", "packed", "vnni"},
+    "cpu:avx2": {"fused", "packed", "vnni"},
     "cpu:direct": {"blocks", "direct"},
 }
 """Modules that serve these engines alone."""
@@ -34,11 +35,12 @@ def modules(engine: str | None = None) -> list[str]:
     Raises:
         EngineError: where it cannot run the engine's.
     """
-    from prismm.cpu.kernels import amx, vnni
+    from prismm.cpu.kernels import amx, byte_unit, vnni
 
-    lacking = (set() if vnni.supported() else set(NEED_VNNI)) | (set() if amx.supported() else set(NEED_AMX))
+    lacking = (set() if vnni.supported() else set(NEED_BYTES)) | (set() if amx.supported() else set(NEED_AMX))
     ours = _OF_ENGINES.get(engine or "", set())
-    if ours & lacking:
+    units = {"cpu:amx": amx.supported, "cpu:vnni": byte_unit.has_vnni, "cpu:avx2": byte_unit.widens}
+    if engine in units and not units[engine]():
         raise EngineError(f"engine {engine!r} needs instructions that this processor lacks; leave --engine out")
     others = set().union(*_OF_ENGINES.values()) - ours if engine not in (None, "cpu") else set()
     names = (module.name for module in pkgutil.iter_modules(_package.__path__))

@@ -14,14 +14,15 @@ from prismm.cpu.engines import integer as cpu
 from prismm.cpu.engines.base import Engine
 from prismm.cpu.kernels.vnni import CHUNK, DEEP
 from prismm.errors import ArgumentError, EngineError
+from tests.cpu import units
 
-RESIDUE_ENGINES = [cpu.VNNI, cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
+RESIDUE_ENGINES = [cpu.VNNI, cpu.AVX2, cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
 engines = pytest.mark.parametrize("engine", RESIDUE_ENGINES, ids=lambda e: e.name)
 
 
 def problem(engine):
     works, reason = cpu.available()[engine.name]
-    anywhere = not engine.name.startswith(("cpu:amx", "cpu:vnni", "cpu:int8"))
+    anywhere = not engine.name.startswith(("cpu:amx", "cpu:vnni", "cpu:avx2", "cpu:int8"))
     assert works or not anywhere, f"any machine has {engine.name}: {reason}"
     if not works:
         pytest.skip(reason)
@@ -35,7 +36,7 @@ def product(engine, left, right, moduli):
 
 def block_of(engine):
     """Inner dimensions up to this are one exact sum; longer ones are reduced on the way."""
-    return {"cpu:vnni": CHUNK, "cpu:float64": cpu.FLOAT64_BLOCK}.get(engine.name, cpu.INT8_BLOCK)
+    return {"cpu:vnni": CHUNK, "cpu:avx2": CHUNK, "cpu:float64": cpu.FLOAT64_BLOCK}.get(engine.name, cpu.INT8_BLOCK)
 
 
 def exact(left, right):
@@ -86,8 +87,8 @@ def test_long_inner_dimensions_never_overflow(engine, signs, rng):
         if k <= block:
             assert np.array_equal(got, wanted)
         else:
-            # The VNNI kernel reduces before a chunk, the others after it too.
-            assert engine is cpu.VNNI or np.abs(got).max() <= max(moduli)
+            # The kernel for bytes reduces before a chunk, the others after it too.
+            assert engine in (cpu.VNNI, cpu.AVX2) or np.abs(got).max() <= max(moduli)
 
 
 def broken(monkeypatch, spoil):
@@ -160,7 +161,7 @@ def last_byte(x, k, out):
 
 @pytest.mark.parametrize("spoil", [eleventh_row, last_rows, second_half, last_byte])
 def test_the_proof_refuses_a_broken_micro_kernel(spoil, monkeypatch):
-    problem(cpu.VNNI)
+    problem(units.PACKED)
     from prismm.cpu.kernels import vnni
 
     true = vnni.packed_product
@@ -169,9 +170,9 @@ def test_the_proof_refuses_a_broken_micro_kernel(spoil, monkeypatch):
         true(x, y, k, modulus, out)
         spoil(x, k, out)
 
-    assert cpu._prove.__wrapped__("cpu:vnni").usable
+    assert cpu._prove.__wrapped__(units.PACKED.name).usable
     monkeypatch.setattr(vnni, "packed_product", wrong)
-    proof = cpu._prove.__wrapped__("cpu:vnni")
+    proof = cpu._prove.__wrapped__(units.PACKED.name)
     assert not proof.usable and "inexact" in proof.reason
 
 
@@ -247,7 +248,7 @@ def assert_foreseen(ran):
 
 @pytest.mark.slow
 def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
-    """oneDNN and Numba held to AVX2, whose INT8 product saturates: refused where it is wrong; no bit changes."""
+    """oneDNN and Numba held to AVX2, whose INT8 product saturates there: refused where it is wrong; no bit changes."""
     problem(cpu.VNNI)
     problem(cpu.INT8)
     best = run_with()
@@ -260,10 +261,32 @@ def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     assert not works and "AMX" in reason
     works, reason = old["available"]["cpu:int8"]
     assert not works and "inexact" in reason, "does this oneDNN ignore ONEDNN_MAX_CPU_ISA?"
-    assert old["available"]["cpu:int8-7bit"][0] and old["engine"] == "cpu:int8-7bit"
+    assert old["available"]["cpu:int8-7bit"][0] and old["engine"] == "cpu:avx2"
     assert reason in old["refused"]
     assert_foreseen(old)
     assert old["value"] == best["value"] and old["right"] and old["bounded"]
+
+
+@pytest.mark.slow
+def test_a_cpu_without_avx2_gets_another_engine_and_the_same_bits():
+    """What no kernel of bytes serves takes torch's INT8 product where that is fast, FP64 products otherwise."""
+    problem(units.PACKED)
+    best, old = run_with(), run_with(NUMBA_CPU_NAME="ivybridge", NUMBA_CPU_FEATURES="+avx,+sse4.2")
+    assert not old["available"]["cpu:avx2"][0] and "AVX2" in old["available"]["cpu:avx2"][1]
+    assert old["engine"] in ("cpu:int8", "cpu:int8-7bit", "cpu:float64")
+    assert old["value"] == best["value"] and old["right"] and old["bounded"]
+
+
+def test_torch_loops_are_not_taken(monkeypatch):
+    """An INT8 product that is exact, and takes longer than one in FP64, serves those who name it."""
+    import time
+
+    problem(cpu.INT8)
+    for seconds, fast in ((0.0, True), (0.02, False)):
+        monkeypatch.setattr(cpu, "int8_product", lambda *_, seconds=seconds: time.sleep(seconds))
+        assert cpu._int8_is_fast.__wrapped__() == fast
+    monkeypatch.setattr(cpu, "_int8_is_fast", lambda: False)
+    assert not cpu.is_taken("cpu:int8") and cpu.choose("cpu:int8") is cpu.INT8
 
 
 def test_the_best_engine_is_expected(monkeypatch):
@@ -271,7 +294,9 @@ def test_the_best_engine_is_expected(monkeypatch):
     assert cpu.expected() == cpu.choose("cpu").name
     pytest.importorskip("torch")
     monkeypatch.setattr(cpu, "_proof", lambda name: cpu.Proof(name in ("cpu:float64", "cpu:int8"), "said the test"))
-    assert cpu.expected() == "cpu:int8"
+    for fast, taken in ((True, "cpu:int8"), (False, "cpu:float64")):
+        monkeypatch.setattr(cpu, "_int8_is_fast", lambda fast=fast: fast)
+        assert cpu.expected() == taken == cpu._best.__wrapped__().name
     monkeypatch.setitem(sys.modules, "torch", None)
     assert cpu.expected() == "cpu:float64" and not cpu.is_expected("cpu:int8-7bit")
     monkeypatch.setattr(cpu, "_proof", lambda name: cpu.Proof(False, "said the test"))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from prismm.cpu.engines.integer import INT8, VNNI
-from prismm.cpu.kernels import packed, vnni
+from prismm.cpu.kernels import byte_unit, packed, vnni
 from prismm.cpu.residues.blocking import left_shape, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.testing import HOSTILE, SPECIAL
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
 
 SHAPES = [(1, 1, 1), (4, 3, 32), (5, 4, 33), (13, 65, 31), (97, 130, 193), (12, 260, 384)]
 
@@ -160,7 +160,15 @@ def test_long_sums_are_reduced_between_chunks(k, low, rng):
     assert k > vnni.CHUNK or not difference.any()
 
 
-def test_without_the_instructions_it_is_not_supported(monkeypatch):
-    code = vnni.cpu_target.target_context.codegen()
-    monkeypatch.setattr(type(code), "_get_host_cpu_features", lambda self: "+avx2,+avx512f")
-    assert not vnni.supported.__wrapped__()
+@pytest.mark.parametrize(
+    ("features", "unit"),
+    [
+        ("+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512vnni,+avx2,+fma", "avx512-vnni"),
+        ("+avx512f,+avx512bw,+avx512dq,+avx512vl,-avx512vnni,+avx2,+fma", "avx2"),
+        ("+avx2,+fma,+avxvnni", "avx-vnni"), ("+avx2,+fma", "avx2"), ("+avx2", ""), ("+avx,+fma,+sse4.2", ""),
+    ],
+)  # fmt: skip
+def test_the_unit_follows_from_the_processor(features, unit, monkeypatch):
+    code = byte_unit.cpu_target.target_context.codegen()
+    monkeypatch.setattr(type(code), "_get_host_cpu_features", lambda self: features)
+    assert byte_unit.unit.__wrapped__() == unit

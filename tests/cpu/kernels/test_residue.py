@@ -7,7 +7,7 @@ import pytest
 from prismm.core.moduli import MAX_MODULI, byte_tables, coprime_moduli, residue_system, symmetric
 from prismm.cpu.kernels import packed, residue, vnni
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
 
 
 def signed(value, q):

@@ -100,5 +100,7 @@ def emulated(modulus: np.ndarray, tables: np.ndarray) -> tuple[Any, Unit]:
         return FunctionType(code.__code__, {**code.__globals__, **others}, code.__name__, None, code.__closure__)
 
     micros = {name: _micro(unit, tall, places) for name, tall in (("_micro1", 1), ("_micro2", 2), ("micro3", 3))}
-    multiply = plain(amx._multiply, _factors=amx._factors.py_func, **micros)
+    multiply = plain(
+        amx._multiply, _factors=amx._factors.py_func, _block_strips=amx.block_strips, **micros
+    )  # fmt: skip
     return plain(amx.digits_of, _multiply=multiply, _add_digits=amx._add_digits.py_func), unit

@@ -11,12 +11,13 @@ import prismm
 from prismm.core.arrays import result_dtype
 from prismm.core.outcome import Epilogue
 from prismm.core.request import check_request
-from prismm.cpu.engines.integer import AMX, FLOAT64, INT8, VNNI, Float64Engine
+from prismm.cpu.engines.integer import AMX, FLOAT64, INT8, Float64Engine
 from prismm.cpu.partial import product, residues, scales, setting
 from prismm.cpu.partial.setting import setting_of
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE, SPECIAL
 from prismm.testing.exact import exact_product
+from tests.cpu import units
 from tests.judge import assert_each, assert_same_bits
 
 ALL = {**HOSTILE, **SPECIAL}
@@ -72,7 +73,7 @@ def test_bits_are_those_of_one_device(name, rng):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("chosen", [AMX, VNNI, INT8, Float64Engine(largest_modulus=256)], ids=lambda e: e.name)
+@pytest.mark.parametrize("chosen", [AMX, units.PACKED, INT8, Float64Engine(largest_modulus=256)], ids=lambda e: e.name)
 def test_sums_of_products_and_addends(chosen, engine, rng):
     """gemm, on each engine that multiplies bytes: with factors, and C that cancels or holds specials."""
     engine(chosen)
@@ -104,7 +105,7 @@ def test_digits_of_all_engines_are_alike_and_add_up(complex_, engine, rng):
     a, b = rng.standard_normal((2, 137, 100)), rng.standard_normal((2, 100, 75))
     a, b = (a[0] + 1j * a[1], b[0] + 1j * b[1]) if complex_ else (a[0], b[0])
     found = []
-    for chosen in (VNNI, AMX, INT8, Float64Engine(largest_modulus=256)):
+    for chosen in (units.PACKED, AMX, INT8, Float64Engine(largest_modulus=256)):
         engine(chosen)
         here = set_for(a, b, {"reproducible": True})
         total = None

@@ -15,11 +15,12 @@ from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
 from prismm.schemes.residues import Residues
+from tests.cpu import units
 from tests.judge import assert_same_bits
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
 
-PACKED = [engine for engine in (VNNI, AMX) if available()[engine.name][0]]
+PACKED = [engine for engine in (units.PACKED, AMX) if available()[engine.name][0]]
 """The packed engines of this machine."""
 
 
@@ -137,9 +138,9 @@ def test_an_error_in_a_split_comes_out(which, rng, monkeypatch):
     monkeypatch.setattr(streamed, "split_operand", failing)
     a, b = rng.standard_normal((300, 40)), rng.standard_normal((40, 300))
     with pytest.raises(MemoryError, match="no room"):
-        prismm.matmul(a, b, scheme=Residues(9), engine="cpu:vnni", threads=2)
+        prismm.matmul(a, b, scheme=Residues(9), engine=units.PACKED.name, threads=2)
     monkeypatch.undo()
-    assert_same_bits(*(prismm.matmul(a, b, scheme=Residues(9), engine=e) for e in ("cpu:vnni", "cpu:int8")))
+    assert_same_bits(*(prismm.matmul(a, b, scheme=Residues(9), engine=e) for e in (units.PACKED.name, "cpu:int8")))
 
 
 def test_an_interrupt_before_a_split_ends_the_wait(rng, monkeypatch):
@@ -157,4 +158,4 @@ def test_an_interrupt_before_a_split_ends_the_wait(rng, monkeypatch):
     monkeypatch.setattr(streamed._Rows, "split", interrupted)
     a, b = rng.standard_normal((300, 40)), rng.standard_normal((40, 300))
     with pytest.raises(KeyboardInterrupt):
-        prismm.matmul(a, b, scheme=Residues(9), engine="cpu:vnni", threads=2)
+        prismm.matmul(a, b, scheme=Residues(9), engine=units.PACKED.name, threads=2)

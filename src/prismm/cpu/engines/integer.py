@@ -4,7 +4,8 @@ integer dot for tiny products.
 | name | moduli | inner product | exact because |
 | --- | --- | --- | --- |
 | cpu:amx | up to 256 | Numba, AMX tiles | k·2^14 < 2^31 for k <= 131008, reduced between such blocks |
-| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | likewise |
+| cpu:vnni | up to 256 | Numba, AVX-512 VNNI or AVX-VNNI | likewise |
+| cpu:avx2 | up to 256 | Numba, AVX2 on a CPU without VNNI | likewise |
 | cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
@@ -19,13 +20,16 @@ would show it.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import engine_names as names
+from prismm.core import threads
 from prismm.core.engine_names import SIMULATED
 from prismm.core.extras import install, is_installed
 from prismm.cpu.engines.base import INT8_BLOCK, Proof, add_blocks
@@ -101,7 +105,9 @@ def _tensor(x: NDArray[np.int8]) -> Any:
 
 @dataclass(frozen=True)
 class PackedEngine:
-    """INT8 products by the VNNI kernel, joined tile by tile while they are in the cache (`cpu.kernels.vnni`)."""
+    """INT8 products by the kernel for units of bytes, joined tile by tile while they are in the cache
+    (`cpu.kernels.vnni`).
+    """
 
     name: str = "cpu:vnni"
     largest_modulus: int = 256
@@ -118,10 +124,10 @@ class PackedEngine:
 
     def prove(self) -> Proof:
         """See `Engine.prove`."""
-        from prismm.cpu.kernels import vnni
+        from prismm.cpu.kernels import byte_unit
 
-        if not vnni.supported():
-            return Proof(False, "the CPU has no AVX-512 VNNI instructions")
+        if not byte_unit.has_vnni():
+            return Proof(False, "the CPU has no VNNI instructions, of AVX-512 or of AVX")
         return _prove(self.name)
 
     row_step = 4
@@ -184,6 +190,23 @@ class PackedEngine:
         whole = np.empty((x.shape[1], count, 32 * y.shape[1]), np.int32)
         vnni.packed_product(x, y, k, np.array(moduli, np.float64), whole)
         out[...] = whole[:m, :, :n].transpose(1, 0, 2)
+
+
+@dataclass(frozen=True)
+class Avx2Engine(PackedEngine):
+    """The same kernel on CPUs without VNNI, by products of 16-bit integers."""
+
+    name: str = "cpu:avx2"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        from prismm.cpu.kernels import byte_unit
+
+        if byte_unit.has_vnni():
+            return Proof(False, "cpu:vnni takes its place on this CPU")
+        if not byte_unit.widens():
+            return Proof(False, "the CPU has no AVX2 instructions")
+        return _prove(self.name)
 
 
 @dataclass(frozen=True)
@@ -315,16 +338,24 @@ class DirectEngine:
 
 
 CpuEngine = (
-    PackedEngine | AmxEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine | SimulatedFp8Engine
+    PackedEngine
+    | Avx2Engine
+    | AmxEngine
+    | Int8Engine
+    | Float64Engine
+    | DirectEngine
+    | SimulatedInt8Engine
+    | SimulatedFp8Engine
 )
 
 AMX = AmxEngine()
 VNNI = PackedEngine()
+AVX2 = Avx2Engine()
 INT8 = Int8Engine("cpu:int8", 256)
 INT8_7BIT = Int8Engine("cpu:int8-7bit", 128)
 FLOAT64 = Float64Engine()
 DIRECT = DirectEngine()
-ENGINES: dict[str, CpuEngine] = {e.name: e for e in (AMX, VNNI, INT8, INT8_7BIT, FLOAT64, DIRECT)}
+ENGINES: dict[str, CpuEngine] = {e.name: e for e in (AMX, VNNI, AVX2, INT8, INT8_7BIT, FLOAT64, DIRECT)}
 
 
 @functools.cache
@@ -418,8 +449,6 @@ def _proved(name: str, engine: CpuEngine) -> CpuEngine:
 @functools.cache
 def _proof(name: str) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
-    from prismm.core import threads
-
     engine = residue_engine(name) if name.startswith(SIMULATED) else ENGINES[name]
 
     def prove(_: int) -> Proof:
@@ -430,13 +459,42 @@ def _proof(name: str) -> Proof:
     return proof
 
 
+def is_taken(name: str) -> bool:
+    """Whether an engine proved itself exact here and "cpu" may stand for it: torch's INT8 product is a plain loop where
+    oneDNN has none for the CPU, and then slower than the FP64 products that do as well.
+    """
+    return _proof(name).usable and (name not in (INT8.name, INT8_7BIT.name) or _int8_is_fast())
+
+
+@functools.cache
+def _int8_is_fast() -> bool:
+    """Whether torch's INT8 product takes no longer than NumPy's in FP64: a tenth of it on a unit, ten times without."""
+    import numpy as np
+
+    x, out = np.ones((128, 256), np.int8), np.empty((128, 128), np.int32)
+    wide = x.astype(np.float64)
+
+    def compare(_: int) -> bool:
+        threads.limit_openmp()
+        taken: dict[str, float] = {}
+        for name, run in (("int8", lambda: int8_product(x, x.T, out)), ("float64", lambda: np.matmul(wide, wide.T))):
+            for _ in range(4):
+                start = time.perf_counter()
+                run()
+                taken[name] = min(taken.get(name, math.inf), time.perf_counter() - start)
+        return taken["int8"] <= taken["float64"]
+
+    found: bool = threads.run(compare, 1)[0]
+    return found
+
+
 def is_expected(name: str) -> bool:
-    """Whether an engine proves itself exact here, as far as that can be told without loading torch.
+    """Whether "cpu" may stand for an engine here, as far as that can be told without loading torch.
 
     Where an engine needs torch, and nothing has loaded it, torch's being installed and the processor's features tell.
     """
     if name not in (INT8.name, INT8_7BIT.name) or sys.modules.get("torch") is not None:
-        return _proof(name).usable
+        return is_taken(name)
     return is_installed("torch") and (name != INT8.name or _keeps_32_bits())
 
 
@@ -459,12 +517,12 @@ def _keeps_32_bits() -> bool:
     return not x86 or bool(features & {"+avx512vnni", "+avxvnni"})
 
 
-_BY_SPEED = AMX, VNNI, INT8, INT8_7BIT, FLOAT64
+_BY_SPEED = AMX, VNNI, AVX2, INT8, INT8_7BIT, FLOAT64
 
 
 @functools.cache
 def _best() -> CpuEngine:
     for engine in _BY_SPEED:
-        if _proof(engine.name).usable:
+        if is_taken(engine.name):
             return engine
     raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

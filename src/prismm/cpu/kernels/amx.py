@@ -31,8 +31,8 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from prismm.core.jit import device, kernel
+from prismm.cpu.kernels.byte_unit import add_pairs, declared, dot, everywhere, nearest_integers
 from prismm.cpu.kernels.lanes import number
-from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere, nearest_integers, pair_function
 from prismm.cpu.kernels.vnni import CHUNK
 
 STRIP_ROWS, PANEL = 48, 32
@@ -153,7 +153,7 @@ class _Reduction:
     def __init__(self, b: Any, tile: Any, rows: Any, pitch: Any, tail: Any, target: Any, table: Any) -> None:
         self.b, self.tile, self.rows, self.pitch, self.tail, self.target = b, tile, rows, pitch, tail, target
         fold, bias, minus, inverse = (self._load(b.add(table, number(4 * x)), _I32) for x in range(4))
-        self.fold, self.bias = b.bitcast(everywhere(b, fold), dot_operand()), everywhere(b, bias)
+        self.fold, self.bias = everywhere(b, fold), everywhere(b, bias)
         self.minus = everywhere(b, minus)
         self.inverse = everywhere(b, b.bitcast(inverse, _F32))
 
@@ -169,11 +169,10 @@ class _Reduction:
         start = everywhere(b, b.xor(offset, ir.Constant(_I32, -(1 << 31))))
         for half in range(PANEL // 16):
             place = b.add(self.tile, b.add(b.mul(row, number(4 * PANEL)), number(64 * half)))
-            x = b.bitcast(b.add(self._load(place, _V32, 64), start), dot_operand())
-            u = b.call(dot_function(b.module), [self.bias, x, self.fold])
+            x = b.add(self._load(place, _V32, 64), start)
+            u = dot(b, self.bias, x, self.fold)
             quotient = nearest_integers(b, b.fmul(b.sitofp(u, _VF), self.inverse))
-            pair, kind = pair_function(b.module)
-            u = b.call(pair, [u, b.bitcast(quotient, kind), b.bitcast(self.minus, kind)])
+            u = add_pairs(b, u, quotient, self.minus)
             place = b.add(self.target, b.add(b.mul(row, number(PANEL)), number(16 * half)))
             b.store(b.trunc(u, _B16), _pointer(b, place, _B16)).align = 1
 

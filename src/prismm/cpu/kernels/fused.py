@@ -12,7 +12,7 @@ from prismm.cpu.kernels import many
 from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import strip_sums, strip_sums_cross, strip_sums_difference
-from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
+from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products, wide_rows
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int32[:,:,:,::1], "
 TABLES = "int64, float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
@@ -39,6 +39,7 @@ def fused_product(
     n = column_shift.size
     sums = np.zeros((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    wide = wide_rows(TILE_ROWS)
     c = tiles[0]
     count = np.int64(0)  # a constant would have `finish` compiled twice
     # Columns outside: the panels of a block serve all rows before the next ones are read.
@@ -48,7 +49,7 @@ def fused_product(
             rows = min(m, i0 + TILE_ROWS) - i0
             # The last tile of a block fetches the first rows, with which the next block begins.
             following = i0 + rows if i0 + rows < m else 0
-            tile_products(left[0], right[0], i0, rows, following, j0, w, depth, modulus, c)
+            tile_products(left[0], right[0], i0, rows, following, j0, w, depth, modulus, c, wide)
             for i in range(rows):
                 strip_sums(c, c, c, i, w, limbs, modulus, reciprocal, weights, sums)
                 count = finish(
@@ -74,6 +75,7 @@ def fused_complex_product(
     n = column_shift.size
     sums = np.zeros((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    wide = wide_rows(TILE_ROWS)
     d, e, f = tiles[0], tiles[1], tiles[2]
     counts[:] = 0
     for j0 in range(0, n, TILE_COLUMNS):
@@ -82,7 +84,7 @@ def fused_complex_product(
             rows = min(m, i0 + TILE_ROWS) - i0
             following = i0 + rows if i0 + rows < m else 0
             for part in range(3):
-                tile_products(left[part], right[part], i0, rows, following, j0, w, depth, modulus, tiles[part])
+                tile_products(left[part], right[part], i0, rows, following, j0, w, depth, modulus, tiles[part], wide)
             for part in range(2):
                 out = real if part == 0 else imag
                 out32 = real32 if part == 0 else imag32
@@ -115,13 +117,14 @@ def fused_many_product(
     m, n = row_shift.size, column_shift.size
     limbs = weights.shape[1]
     sums, work, shifts, flags, nothing = many.scratch()
+    wide = wide_rows(TILE_ROWS)
     count = np.int64(0)
     for j0 in range(0, n, TILE_COLUMNS):
         w = min(n, j0 + TILE_COLUMNS) - j0
         for i0 in range(0, m, TILE_ROWS):
             rows = min(m, i0 + TILE_ROWS) - i0
             following = i0 + rows if i0 + rows < m else 0
-            tile_products(left, right, i0, rows, following, j0, w, depth, modulus, tiles)
+            tile_products(left, right, i0, rows, following, j0, w, depth, modulus, tiles, wide)
             for i in range(rows):
                 many.product_sums(tiles, i, 0, w, modulus, reciprocal, weights, sums)
                 count = many.join_strip(

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from prismm.cpu.kernels.residue import declared
+from prismm.cpu.kernels.byte_unit import declared
 
 COUNT = 8
 _I1, _I8, _I32, _I64, _F32, _F64 = (

@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from prismm.cpu.kernels.byte_unit import declared
 from prismm.cpu.kernels.lanes import COUNT, Lanes, everywhere, fma, load, loop, number
-from prismm.cpu.kernels.residue import declared
 
 TINY = 2.0**-300
 """Scaled elements below this are flagged, as in `split`."""

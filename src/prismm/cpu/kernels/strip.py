@@ -19,8 +19,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from prismm.core.jit import device
+from prismm.cpu.kernels.byte_unit import declared
 from prismm.cpu.kernels.lanes import float_at, number
-from prismm.cpu.kernels.residue import declared
 
 _LANES = 8
 _VECTORS = 2

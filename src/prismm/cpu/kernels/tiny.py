@@ -20,9 +20,9 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from prismm.core.jit import contiguous_row, device, kernel, power_of_two
+from prismm.cpu.kernels.byte_unit import declared
 from prismm.cpu.kernels.expansion import two_sum
 from prismm.cpu.kernels.finish import bounds, pigeonhole
-from prismm.cpu.kernels.residue import declared
 from prismm.cpu.kernels.scale import NONFINITE, bound_terms, exponent_above, largest_bits, scale_columns, scale_rows
 
 ROWS, LANES, VECTORS = 2, 8, 2

@@ -58,7 +58,7 @@ class Implementation:
             how = "tiny" if is_tiny(problem) else "one operand is tiny"
             return DIRECT.name, (f"{how}: exact integer dot products beat any pipeline",)
         best = choose("cpu").name
-        if best not in ("cpu:amx", "cpu:vnni", "cpu:int8"):
+        if best in ("cpu:int8-7bit", "cpu:float64"):
             return best, (f"{best}: no INT8 unit of this CPU proved itself exact",)
         return best, ()
 

@@ -22,7 +22,7 @@ from prismm.core import engine_names as names
 from prismm.core import threads
 from prismm.cpu.engines import simulated_integers
 from prismm.cpu.engines.floats import FloatEngine
-from prismm.cpu.engines.integer import choose, int8_product, is_expected
+from prismm.cpu.engines.integer import choose, int8_product, is_expected, is_taken
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.slice_layout import Digits, Unit
@@ -90,11 +90,9 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     """
     if name is not None and name.startswith("simulated:"):
         return _simulated(unit, name)
-    # INT8 products of oneDNN are not exact on every CPU, while float64 sums of digits are.
+    # INT8 products of oneDNN are not exact, or not fast, on every CPU, while float64 sums of digits are.
     if name in (None, "cpu") and unit.inputs is None:
-        try:
-            choose("cpu:int8")
-        except EngineError:  # no INT8 products here, or none that are exact
+        if not is_taken("cpu:int8"):
             return SliceEngine("cpu:float64", "float64")
         return SliceEngine("cpu:int8", "int8")
     if name == "cpu:int8" and unit.inputs is None:
