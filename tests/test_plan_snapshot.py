@@ -153,7 +153,7 @@ SCHEMES = (
     Slices("int8", "CR"), Slices("fp64", slices=3),
 )  # fmt: skip
 CPU_ENGINES = (
-    "cpu", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas", "simulated:volta",
+    "cpu", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas", "simulated:volta",
     "simulated:a100",
 )  # fmt: skip
 CUDA_ENGINES = "cuda", "cuda:int8", "cuda:blas", "cuda:fp64", "cuda:fp16", "cuda:tf32", "cuda:bf16"
@@ -282,7 +282,8 @@ def usual_cpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_THREADS", str(THREADS))
         patch.delenv("PRISMM_ENGINE", raising=False)
-        patch.setattr(cpu, "_proof", lambda name: Proof(name != "cpu:amx", "as on record"))
+        patch.setattr(cpu, "_proof", lambda name: Proof(name not in ("cpu:amx", "cpu:avx2"), "as on record"))
+        patch.setattr(cpu, "_int8_is_fast", lambda: True)
         patch.setattr(amx, "supported", lambda: False)
         patch.setattr(costs, "PROCESSORS", {})
         patch.setattr(memory, "physical_memory", lambda: 64 << 30)

@@ -39,8 +39,8 @@ def modules(engine: str | None = None) -> list[str]:
 
     lacking = (set() if vnni.supported() else set(NEED_BYTES)) | (set() if amx.supported() else set(NEED_AMX))
     ours = _OF_ENGINES.get(engine or "", set())
-    units = {"cpu:amx": amx.supported, "cpu:vnni": byte_unit.has_vnni, "cpu:avx2": byte_unit.widens}
-    if engine in units and not units[engine]():
+    there = {"cpu:amx": amx.supported(), "cpu:vnni": byte_unit.has_vnni(), "cpu:avx2": byte_unit.widens()}
+    if not there.get(engine or "", True):
         raise EngineError(f"engine {engine!r} needs instructions that this processor lacks; leave --engine out")
     others = set().union(*_OF_ENGINES.values()) - ours if engine not in (None, "cpu") else set()
     names = (module.name for module in pkgutil.iter_modules(_package.__path__))

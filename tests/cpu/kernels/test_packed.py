@@ -1,5 +1,10 @@
 """The VNNI kernels: packing, products and the fused join, against plain residues and Python integers."""
 
+import os
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -172,3 +177,37 @@ def test_the_unit_follows_from_the_processor(features, unit, monkeypatch):
     code = byte_unit.cpu_target.target_context.codegen()
     monkeypatch.setattr(type(code), "_get_host_cpu_features", lambda self: features)
     assert byte_unit.unit.__wrapped__() == unit
+
+
+_COMPILE = """
+from prismm.cpu.kernels import byte_unit, packed, vnni
+print(byte_unit.unit())
+for kernel in (vnni.packed_product, packed.pack_left, packed.pack_right):
+    print("\\n".join(kernel.compile().inspect_asm().values()))
+"""
+_AVX2 = "+avx2,+avx,+fma,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+cx16,+f16c,+movbe"
+_AVX512 = f"{_AVX2},+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+avx512vnni"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processor", "features", "unit"),
+    [
+        ("haswell", _AVX2, "avx2"),
+        ("alderlake", f"{_AVX2},+avxvnni", "avx-vnni"),
+        ("cascadelake", _AVX512, "avx512-vnni"),
+    ],
+)
+def test_assembly_for_a_unit(processor, features, unit, tmp_path):
+    """Compiled for a processor, on any of its family: its instructions on its registers, and no other's."""
+    variables = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features, "PRISMM_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE], env=os.environ | variables, capture_output=True, text=True, check=True
+    )
+    name, text = done.stdout.split("\n", 1)
+    assert name == unit
+    dots = {(op, register) for op, register in re.findall(r"\b(vpdpbusd|vpmaddwd)\b.*%([yz])mm\d+$", text, re.M)}
+    assert dots == {
+        "avx2": {("vpmaddwd", "y")}, "avx-vnni": {("vpdpbusd", "y"), ("vpmaddwd", "y")},
+        "avx512-vnni": {("vpdpbusd", "z")},
+    }[unit]  # fmt: skip
