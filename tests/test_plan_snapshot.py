@@ -153,8 +153,8 @@ SCHEMES = (
     Slices("int8", "CR"), Slices("fp64", slices=3),
 )  # fmt: skip
 CPU_ENGINES = (
-    "cpu", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas", "simulated:volta",
-    "simulated:a100",
+    "cpu", "cpu:vnni", "cpu:avx2", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas",
+    "simulated:volta", "simulated:a100",
 )  # fmt: skip
 CUDA_ENGINES = "cuda", "cuda:int8", "cuda:blas", "cuda:fp64", "cuda:fp16", "cuda:tf32", "cuda:bf16"
 

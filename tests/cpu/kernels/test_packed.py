@@ -197,6 +197,7 @@ _AVX512 = f"{_AVX2},+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+avx512vnni
         ("alderlake", f"{_AVX2},+avxvnni", "avx-vnni"),
         ("cascadelake", _AVX512, "avx512-vnni"),
     ],
+    ids=["haswell", "alderlake", "cascadelake"],
 )
 def test_assembly_for_a_unit(processor, features, unit, tmp_path):
     """Compiled for a processor, on any of its family: its instructions on its registers, and no other's."""
@@ -208,6 +209,6 @@ def test_assembly_for_a_unit(processor, features, unit, tmp_path):
     assert name == unit
     dots = {(op, register) for op, register in re.findall(r"\b(vpdpbusd|vpmaddwd)\b.*%([yz])mm\d+$", text, re.M)}
     assert dots == {
-        "avx2": {("vpmaddwd", "y")}, "avx-vnni": {("vpdpbusd", "y"), ("vpmaddwd", "y")},
+        "avx2": {("vpmaddwd", "y")}, "avx-vnni": {("vpdpbusd", "y")},
         "avx512-vnni": {("vpdpbusd", "z")},
     }[unit]  # fmt: skip

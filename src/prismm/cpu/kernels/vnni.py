@@ -1,14 +1,16 @@
-"""INT8 products on the AVX-512 VNNI unit: a micro-kernel written in LLVM IR, whose sums never leave the cache.
+"""INT8 products on a unit of bytes (`byte_unit`): a micro-kernel written in LLVM IR, whose sums never leave the cache.
 
 Residues of A are signed bytes, four consecutive ones a dword that is broadcast; residues of B are stored as b + 128,
-unsigned, in panels of 32 columns with four consecutive rows a dword. ``vpdpbusd`` adds four products of an unsigned
-and a signed byte to an int32, without saturation, so Σ a·(b + 128) - 128·Σ a = Σ a·b modulo 2^32: exactly the int32
-sum where |Σ a·b| < 2^31, which k <= 131071 ensures for bytes (2^14·k). Rows of A end with their -128·Σ a, one int32
-per `CHUNK` of the inner dimension, and the sums start from it; between chunks they are reduced modulo q.
+unsigned, in panels of 32 columns with four consecutive rows a dword. ``vpdpbusd``, or what stands for it, adds four
+products of an unsigned and a signed byte to an int32, without saturation, so Σ a·(b + 128) - 128·Σ a = Σ a·b modulo
+2^32: exactly the int32 sum where |Σ a·b| < 2^31, which k <= 131071 ensures for bytes (2^14·k). Rows of A end with their
+-128·Σ a, one int32 per `CHUNK` of the inner dimension, and the sums start from it; between chunks they are reduced
+modulo q.
 
-Per step of 4 in k: 24 vpdpbusd, 2 loads of B (128 bytes, L2), 12 broadcasts of A (48 bytes, L1): 1536 multiply-adds
-in 24 cycles of an engine that takes one vpdpbusd a cycle (measured 99 % of that from k = 1024 on, 468 GOP/s on one
-core at 3.66 GHz).
+Per step of 4 in k on AVX-512: 24 vpdpbusd, 2 loads of B (128 bytes, L2), 12 broadcasts of A (48 bytes, L1): 1536
+multiply-adds in 24 cycles of an engine that takes one vpdpbusd a cycle (measured 99 % of that from k = 1024 on, 468
+GOP/s on one core at 3.66 GHz). With AVX2, per step, 4 rows and 16 columns: 16 vpmaddwd, 16 vpaddd, and 4 instructions that widen B:
+256 multiply-adds; A is widened once a tile, for 12 uses (measured 71 Gmultiply-adds/s on one core of a Zen 3).
 """
 
 from __future__ import annotations
