@@ -9,8 +9,9 @@ modulo q.
 
 Per step of 4 in k on AVX-512: 24 vpdpbusd, 2 loads of B (128 bytes, L2), 12 broadcasts of A (48 bytes, L1): 1536
 multiply-adds in 24 cycles of an engine that takes one vpdpbusd a cycle (measured 99 % of that from k = 1024 on, 468
-GOP/s on one core at 3.66 GHz). With AVX2, per step, 4 rows and 16 columns: 16 vpmaddwd, 16 vpaddd, and 4 instructions that widen B:
-256 multiply-adds; A is widened once a tile, for 12 uses (measured 71 Gmultiply-adds/s on one core of a Zen 3).
+GOP/s on one core at 3.66 GHz). With AVX2, per step, 4 rows and 16 columns: 16 vpmaddwd, 16 vpaddd, and 4 instructions
+that widen B: 256 multiply-adds; A is widened once a tile, for 12 uses (measured 71 Gmultiply-adds/s on one core of a
+Zen 3).
 """
 
 from __future__ import annotations
