@@ -27,6 +27,7 @@ from prismm.core.plan import Plan
 from prismm.core.request import Request, check_request
 from prismm.cpu import alternatives, backend, costs
 from prismm.cpu.engines import integer as cpu
+from prismm.cpu.engines import torch_int8
 from prismm.cpu.engines.base import Proof
 from prismm.cpu.kernels import amx
 from prismm.cuda import calls as cuda_calls
@@ -283,7 +284,7 @@ def usual_cpu() -> Iterator[None]:
         patch.setenv("PRISMM_THREADS", str(THREADS))
         patch.delenv("PRISMM_ENGINE", raising=False)
         patch.setattr(cpu, "_proof", lambda name: Proof(name not in ("cpu:amx", "cpu:avx2"), "as on record"))
-        patch.setattr(cpu, "_int8_is_fast", lambda: True)
+        patch.setattr(torch_int8, "is_fast", lambda: True)
         patch.setattr(amx, "supported", lambda: False)
         patch.setattr(costs, "PROCESSORS", {})
         patch.setattr(memory, "physical_memory", lambda: 64 << 30)

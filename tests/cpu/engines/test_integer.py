@@ -11,6 +11,7 @@ import pytest
 
 from prismm.core.moduli import residue_system
 from prismm.cpu.engines import integer as cpu
+from prismm.cpu.engines import torch_int8
 from prismm.cpu.engines.base import Engine
 from prismm.cpu.kernels.vnni import CHUNK, DEEP
 from prismm.errors import ArgumentError, EngineError
@@ -283,9 +284,9 @@ def test_torch_loops_are_not_taken(monkeypatch):
 
     problem(cpu.INT8)
     for seconds, fast in ((0.0, True), (0.02, False)):
-        monkeypatch.setattr(cpu, "int8_product", lambda *_, seconds=seconds: time.sleep(seconds))
-        assert cpu._int8_is_fast.__wrapped__() == fast
-    monkeypatch.setattr(cpu, "_int8_is_fast", lambda: False)
+        monkeypatch.setattr(torch_int8, "product", lambda *_, seconds=seconds: time.sleep(seconds))
+        assert torch_int8.is_fast.__wrapped__() == fast
+    monkeypatch.setattr(torch_int8, "is_fast", lambda: False)
     assert not cpu.is_taken("cpu:int8") and cpu.choose("cpu:int8") is cpu.INT8
 
 
@@ -295,7 +296,7 @@ def test_the_best_engine_is_expected(monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(cpu, "_proof", lambda name: cpu.Proof(name in ("cpu:float64", "cpu:int8"), "said the test"))
     for fast, taken in ((True, "cpu:int8"), (False, "cpu:float64")):
-        monkeypatch.setattr(cpu, "_int8_is_fast", lambda fast=fast: fast)
+        monkeypatch.setattr(torch_int8, "is_fast", lambda fast=fast: fast)
         assert cpu.expected() == taken == cpu._best.__wrapped__().name
     monkeypatch.setitem(sys.modules, "torch", None)
     assert cpu.expected() == "cpu:float64" and not cpu.is_expected("cpu:int8-7bit")
@@ -332,5 +333,5 @@ def test_strides_along_a_length_of_one_say_nothing(shape, rng):
     expected = x.astype(np.int32) @ y.astype(np.int32)
     for left, right in itertools.product(laid_out(x), laid_out(y)):
         out = np.full((m, n), 12345, np.int32)
-        cpu.int8_product(left, right, out)
+        torch_int8.product(left, right, out)
         assert np.array_equal(out, expected), (left.strides, right.strides)

@@ -20,11 +20,9 @@ would show it.
 from __future__ import annotations
 
 import functools
-import math
 import os
 import platform
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +30,7 @@ from prismm.core import engine_names as names
 from prismm.core import threads
 from prismm.core.engine_names import SIMULATED
 from prismm.core.extras import install, is_installed
+from prismm.cpu.engines import torch_int8
 from prismm.cpu.engines.base import INT8_BLOCK, Proof, add_blocks
 from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine, residue_engine
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
@@ -75,32 +74,9 @@ class Int8Engine:
         """out[q] = left[q] (m, k) @ right[q] (k, n); beyond k = 131071 residues are added block by block."""
         if left.shape[2] <= INT8_BLOCK:
             for x, y, z in zip(left, right, out, strict=True):
-                int8_product(x, y, z)
+                torch_int8.product(x, y, z)
             return
-        add_blocks(int8_product, left, right, out, moduli)
-
-
-def int8_product(x: NDArray[np.int8], y: NDArray[np.int8], out: NDArray[np.int32]) -> None:
-    """out (m, n) = x (m, k) @ y (k, n) by ``torch._int_mm``; each operand contiguous along one of its dimensions."""
-    import torch
-
-    torch._int_mm(_tensor(x), _tensor(y), out=torch.from_numpy(out))
-
-
-def _tensor(x: NDArray[np.int8]) -> Any:
-    """x as a tensor whose stride along a dimension of length 1 is that of a matrix.
-
-    The stride means nothing there, and NumPy leaves what it was. ``torch._int_mm`` takes it for a leading dimension:
-    where that is shorter than a row, it returns without having written the product.
-    """
-    import torch
-
-    found = torch.from_numpy(x)
-    rows, columns = x.shape
-    down, across = found.stride()
-    if columns == 1:
-        return found.as_strided(x.shape, (down, 1))
-    return found.as_strided(x.shape, (columns if across == 1 else 1, across)) if rows == 1 else found
+        add_blocks(torch_int8.product, left, right, out, moduli)
 
 
 @dataclass(frozen=True)
@@ -463,29 +439,7 @@ def is_taken(name: str) -> bool:
     """Whether an engine proved itself exact here and "cpu" may stand for it: torch's INT8 product is a plain loop where
     oneDNN has none for the CPU, and then slower than the FP64 products that do as well.
     """
-    return _proof(name).usable and (name not in (INT8.name, INT8_7BIT.name) or _int8_is_fast())
-
-
-@functools.cache
-def _int8_is_fast() -> bool:
-    """Whether torch's INT8 product takes no longer than NumPy's in FP64: a tenth of it on a unit, ten times without."""
-    import numpy as np
-
-    x, out = np.ones((128, 256), np.int8), np.empty((128, 128), np.int32)
-    wide = x.astype(np.float64)
-
-    def compare(_: int) -> bool:
-        threads.limit_openmp()
-        taken: dict[str, float] = {}
-        for name, run in (("int8", lambda: int8_product(x, x.T, out)), ("float64", lambda: np.matmul(wide, wide.T))):
-            for _ in range(4):
-                start = time.perf_counter()
-                run()
-                taken[name] = min(taken.get(name, math.inf), time.perf_counter() - start)
-        return taken["int8"] <= taken["float64"]
-
-    found: bool = threads.run(compare, 1)[0]
-    return found
+    return _proof(name).usable and (name not in (INT8.name, INT8_7BIT.name) or torch_int8.is_fast())
 
 
 def is_expected(name: str) -> bool:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.core import engine_names as names
 from prismm.core import threads
-from prismm.cpu.engines import simulated_integers
+from prismm.cpu.engines import simulated_integers, torch_int8
 from prismm.cpu.engines.floats import FloatEngine
-from prismm.cpu.engines.integer import choose, int8_product, is_expected, is_taken
+from prismm.cpu.engines.integer import choose, is_expected, is_taken
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.slice_layout import Digits, Unit
@@ -76,7 +76,7 @@ def _multiply_int8(left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray
     def rows(i: int) -> None:
         # Workers share the processors, so that each one's OpenMP team is a single thread.
         threads.limit_openmp()
-        int8_product(left[i : i + step], right.T, out[i : i + step])
+        torch_int8.product(left[i : i + step], right.T, out[i : i + step])
 
     threads.spread(rows, list(range(0, m, step)), workers)
 
