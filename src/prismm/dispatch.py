@@ -48,9 +48,11 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any = None, full_outp
 
 def gemm(
     a: Any, b: Any, c: Any, factors: tuple[complex, complex], transposes: tuple[str, str], keywords: tuple[Any, ...],
-    out: Any = None, full_output: bool = False,
+    out: Any = None, full_output: bool = False, lower: bool = False,
 ) -> Any:  # fmt: skip
-    """`prismm.gemm`; factors: alpha and beta, transposes: trans_a and trans_b."""
+    """`prismm.gemm`; factors: alpha and beta, transposes: trans_a and trans_b; lower: of a matrix in main memory the
+    entries above the diagonal are not wanted.
+    """
     keywords = _with_scheme(keywords)
     alpha, beta = finite_scalar(factors[0], "alpha"), finite_scalar(factors[1], "beta")
     if beta != 0 and c is None:
@@ -66,7 +68,7 @@ def gemm(
     a, b = transposed(a, transposes[0], "trans_a"), transposed(b, transposes[1], "trans_b")
     request, a, b = _checked(keywords[:6], a, b, keywords[6])
     addend = arrays.normalise(c, "c") if beta != 0 else None
-    return execute.run(a, b, (alpha, beta, addend), request, out, full_output)
+    return execute.run(a, b, (alpha, beta, addend), request, out, full_output, lower)
 
 
 def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -> Prepared:

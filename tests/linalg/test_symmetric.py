@@ -8,9 +8,12 @@ import torch
 
 import prismm
 import prismm.linalg
+from prismm.cpu.engines.integer import choose
+from prismm.cpu.residues import streamed
+from prismm.cpu.residues.product import Product
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.linalg import symmetric
-from prismm.testing import exact_gemm
+from prismm.testing import HOSTILE, exact_gemm
 from tests import judge
 
 KINDS = [np.float64, np.float32, np.complex128, np.complex64]
@@ -136,6 +139,48 @@ def test_trmm(rng):
         for side in "LR" for uplo in "LU" for trans in "NTC" for unit in (False, True)
         for kind in (np.float64, np.complex64)
     ])  # fmt: skip
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_hostile_data_have_the_bits_of_the_whole_product(name, kind, seed, monkeypatch):
+    """Entries of every column meet rows from theirs on, in one pass over A and in several."""
+    a = HOSTILE[name](210, 90, 3, seed, kind)[0]
+    ways = [{"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": "residues:9"}]
+    for keywords in ways:
+        whole = prismm.gemm(a, a, trans_b="C", **keywords)
+        for rows in (None, 96):
+            if rows is not None:
+                monkeypatch.setattr(streamed, "rows_per_pass", lambda *_, rows=rows: rows)
+            found = prismm.linalg.herk(a, **keywords)
+            monkeypatch.undo()
+            judge.assert_same_bits(np.tril(found), np.tril(whole))
+            judge.assert_same_bits(np.triu(found, 1), np.triu(np.conj(whole.T), 1))
+
+
+def test_tiles_above_the_diagonal_are_left_out(rng, monkeypatch):
+    """The product is one of fewer tiles, gemm's sum too, and the triangle that is not asked for is C's."""
+    if choose("cpu").name == "cpu:float64":
+        pytest.skip("no engine of packed bytes")
+    tiles = []
+    tile = Product.tile
+
+    def noted(self, residues, block, rows, columns, where, *rest):
+        tiles.append(where)
+        tile(self, residues, block, rows, columns, where, *rest)
+
+    monkeypatch.setattr(Product, "tile", noted)
+    n = 1000
+    a, c = rng.standard_normal((n, 70)), rng.standard_normal((n, n))
+    found = prismm.linalg.syrk(a, c, alpha=1.5, beta=-0.5, uplo="L", reproducible=True)
+    area = sum((i1 - i0) * (j1 - j0) for i0, i1, j0, j1 in tiles)
+    assert n * n / 2 < area < 0.75 * n * n
+    assert all(i1 > j0 for _, i1, j0, _ in tiles)
+    symmetric_c = np.tril(c) + np.tril(c, -1).T
+    whole = prismm.gemm(a, a, symmetric_c, alpha=1.5, beta=-0.5, trans_b="T", reproducible=True)
+    judge.assert_same_bits(np.tril(found), np.tril(whole))
+    judge.assert_same_bits(np.triu(found, 1), np.triu(c, 1))
 
 
 def test_tensors_batches_and_integers(rng):

@@ -71,6 +71,7 @@ class Job:
         workspace_bytes: bytes of workspace that the product should stay within.
         epilogue: alpha, beta and C, or None for AB itself.
         workspace: the caller's workspace, if any.
+        lower: whether entries above the diagonal are not wanted; they may be left as they are, finite.
     """
 
     result: Format
@@ -81,6 +82,7 @@ class Job:
     workspace_bytes: int
     epilogue: Epilogue | None = None
     workspace: Arena | None = None
+    lower: bool = False
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -72,8 +73,11 @@ def run(
     request: Request,
     out: Any,
     full_output: bool,
+    lower: bool = False,
 ) -> Any:
-    """`prismm.matmul`, or `prismm.gemm` where `extra` has alpha, beta and C."""
+    """`prismm.matmul`, or `prismm.gemm` where `extra` has alpha, beta and C. lower: entries above the diagonal are not
+    wanted.
+    """
     start = time.perf_counter()
     call = normalise_call(a, b, extra, request)
     target = _target_array(out, call)
@@ -83,9 +87,11 @@ def run(
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     # A logical or is made of counts, and a wider target gets the values of the result's type.
     fresh = fresh or call.logical or (target is not None and target.dtype != call.dtype)
-    result = np.empty(call.shape, call.dtype) if fresh or target is None else target
+    # What is not wanted may be left out, and is to be finite.
+    make = np.zeros if lower else np.empty
+    result = make(call.shape, call.dtype) if fresh or target is None else target
     apart = call.problem.big_integers and not all(map(terms.alike, call.inputs[:2]))
-    outcome, pieces = (_each_alone if apart else _multiply)(call, result, full_output)
+    outcome, pieces = _each_alone(call, result, full_output) if apart else _multiply(call, result, full_output, lower)
     value = result > 0.5 if call.logical else result
     if target is not None and fresh:
         target[...] = value
@@ -139,7 +145,9 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
     return array.data
 
 
-def _multiply(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, Sequence[Piece]]:
+def _multiply(
+    call: Call, result: NDArray[Any], report: bool, lower: bool = False
+) -> tuple[Outcome, Sequence[Piece]]:  # fmt: skip
     """Carry out the two-dimensional products of a call; its pieces are for a report alone."""
     a, b = call.a, call.b
     if result.size == 0:
@@ -162,7 +170,7 @@ def _multiply(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, 
         report=report, named=call.request.engine is not None or bool(environment.variable(b"PRISMM_ENGINE")),
         prepared=call.left is not None or call.right is not None, as_torch=call.family == "torch",
     )  # fmt: skip
-    job = _job(call, a, b, view, addend, call.request.threads)
+    job = replace(_job(call, a, b, view, addend, call.request.threads), lower=lower)
     whole = call.implementation.in_one_pass(a, b, view, job, call.problem, call.engine, freedom)
     stack = view.reshape(-1, m, n)
     if whole is not None and (whole.done is None or whole.done.all()):

@@ -1,9 +1,12 @@
 """BLAS's products with symmetric and triangular matrices, to a stated accuracy: `gram`, `syrk`, `herk`, `symm`, `trmm`.
 
-A symmetric product is cut in halves: of [[S₁₁, S₂₁ᵀ], [S₂₁, S₂₂]] the block S₂₁ is one product, the others are cut
-again. So about half the products are made, and what is across the diagonal is a copy: the result is symmetric, or
-Hermitian, in every bit. A correctly rounded or reproducible entry depends on its row and its column alone, so it has
-the bits of the whole product.
+Of a symmetric product about half the entries are multiplied, and what is across the diagonal is a copy: the result is
+symmetric, or Hermitian, in every bit. A correctly rounded or reproducible entry depends on its row and its column
+alone, so it has the bits of the whole product.
+
+- A matrix in main memory is one product that leaves entries above the diagonal out, as far as whole tiles do: residues
+  skip tiles, and NumPy's BLAS has ``syrk`` for a matrix times its own transpose.
+- Others are cut in halves: of [[S₁₁, S₂₁ᵀ], [S₂₁, S₂₂]] the block S₂₁ is one product, the others are cut again.
 """
 
 from __future__ import annotations
@@ -12,11 +15,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prismm import _api
+from prismm import _api, dispatch
 from prismm.core import arrays
 from prismm.core.request import finite_scalar
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.linalg.operands import check_mirrored
+from prismm.planning.auto import Auto
+from prismm.schemes.names import scheme_of
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+_TILE = 256
+"""Rows and columns that are copied across the diagonal at a time: both stay in the cache."""
 
 SMALLEST = 2048
 """Diagonal blocks up to this size are multiplied whole: splits and copies of smaller ones take what products save."""
@@ -213,7 +223,9 @@ def _rank_k(
             raise ShapeError(
                 f"c has shape {tuple(given.shape)}, the product {(*rows.shape[:-2], n, n)}; pass equal shapes"
             )
-    whole = _halves(rows, _whole(given, uplo, hermitian, "c") if reads else None, alpha, beta, hermitian, keywords)
+    addend = _whole(given, uplo, hermitian, "c") if reads else None
+    make = _by_tiles if _leaves_tiles_out(rows, addend, keywords) else _halves
+    whole = make(rows, addend, alpha, beta, hermitian, keywords)
     if uplo is None:
         return whole
     other = _zeros(whole) if given is None else _of_type(given, whole)
@@ -238,6 +250,32 @@ def _of_type(c: Any, whole: Any) -> Any:
     if is_complex and not (whole.is_complex() if arrays.is_tensor(whole) else np.iscomplexobj(whole)):
         raise DTypeError(f"c has dtype {c.dtype}, the product {whole.dtype}; pass a real c")
     return found
+
+
+def _leaves_tiles_out(rows: Any, c: Any, keywords: dict[str, Any]) -> bool:
+    """Whether the product is one whose tiles above the diagonal are left out."""
+    scheme = scheme_of(keywords.get("scheme"))
+    plain = type(rows) is np.ndarray and rows.ndim == 2 and (c is None or (type(c) is np.ndarray and c.ndim == 2))
+    return plain and (scheme is None or isinstance(scheme, (Auto, Native, Residues))) and not arrays.compiling()
+
+
+def _by_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: dict[str, Any]) -> Any:
+    """The whole product of a matrix, what is above the diagonal as copies."""
+    given = {"reproducible": False, **keywords}
+    factors, transposes = (alpha, beta if c is not None else 0.0), ("N", "C" if hermitian else "T")
+    asked = tuple(given.get(name) for name in KEYWORDS)
+    whole = dispatch.gemm(rows, rows, c, factors, transposes, (*asked, None), lower=True)
+    n = len(whole)
+    for i in range(0, n, _TILE):
+        here = slice(i, i + _TILE)
+        block = whole[here, here]
+        np.copyto(block, _transposed(block, hermitian).copy(), where=np.triu(np.ones(block.shape, bool), 1))
+        for j in range(i + _TILE, n, _TILE):
+            there = slice(j, j + _TILE)
+            whole[here, there] = _transposed(whole[there, here], hermitian)
+    if hermitian and np.iscomplexobj(whole):
+        np.fill_diagonal(whole.imag, 0.0)
+    return whole
 
 
 def _halves(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ import functools
 import math
 import threading
 import time
+from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,11 @@ PANEL_BYTES = 10 << 20
 
 WIDEST = 384
 
+TILE_ROWS = 48
+"""Rows of a tile of every packed engine's kernel."""
+
 PANEL_ROWS = 4128
-"""Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
+"""Rows that one call of the kernel joins, a multiple of tiles: lists of uncertified entries stay short."""
 
 
 def block_columns(n: int, splitter: Splitter, workers: int) -> int:
@@ -81,6 +85,8 @@ def run(
 
             def columns_of(which: int, left: _Rows = left) -> None:
                 j0, j1, residues = blocks[which]
+                if job.lower and j0 >= left.last < m:
+                    return  # a later pass has the rows from j0 on
                 with Workspace() as mine:
                     if residues is None:
                         shape = right_shape(splitter, j1 - j0)
@@ -91,7 +97,7 @@ def run(
                         columns[which] = right.scales.block(j0, j1)
                     buffers = product.buffers(left.last - left.first, j1 - j0, mine)
                     whole = left.whole()
-                    for p0, p1, panel in whole.panels:
+                    for p0, p1, panel in _from(whole.panels, j0) if job.lower else whole.panels:
                         scales = whole.scales.block(p0 - left.first, p1 - left.first)
                         product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
 
@@ -105,6 +111,14 @@ def run(
             outcome.time("split", left.when - start)
             outcome.time("multiply and join", time.perf_counter() - left.when)
     return Scales.joined(rows), Scales.joined(columns)
+
+
+def _from(panels: list[tuple[int, int, Any]], row: int) -> Iterator[tuple[int, int, Any]]:
+    """The panels from a row on: what of a symmetric product is not above the diagonal. They begin at whole tiles."""
+    for p0, p1, panel in panels:
+        skipped = max(0, row - p0) // TILE_ROWS * TILE_ROWS
+        if p0 + skipped < p1 and row < p1:
+            yield p0 + skipped, p1, panel[:, :, skipped:]
 
 
 class _Rows:
