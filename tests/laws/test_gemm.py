@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.cpu import execute
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.testing import HOSTILE, exact_gemm
 from tests import edges
@@ -48,6 +49,38 @@ def test_targets_apply_to_the_sum_as_a_whole(name, engine, dtype, seed):
         scalars = [(1.0, 1.0), (0.3 - 2j, 1j), (1j, 0.0), (0.5, -0.7 + 1e-8j)]
     for alpha, beta in scalars:
         assert_gemm(a, b, c, alpha, beta, *({**keywords, "engine": engine} for keywords in TARGETS))
+
+
+@pytest.mark.covering("name")
+@each_dtype
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_small_default_sums_meet_their_target(name, dtype, seed):
+    """The fast path, with factors that it takes and some that it leaves."""
+    a, b = HOSTILE[name](6, 9, 7, seed, dtype)
+    c, _ = HOSTILE[name](6, 7, 1, seed + 1, dtype)
+    for factors in ((1.0, 1.0), (0.5, 2.0), (-0.75, 0.0), (1 / 3, -1e-5), (2.0, 1.0), (2.0**-149, 1.0), (1.0, 1e300)):
+        assert_gemm(a, b, c, *factors, {})
+
+
+def test_small_default_sums_take_one_product(monkeypatch, rng):
+    a, c = rng.standard_normal((9, 9)), rng.standard_normal((9, 9))
+    expected = prismm.gemm(a, a, c, alpha=0.5, beta=2.0, trans_a="T", threads=1)
+    monkeypatch.setattr(execute, "run", None)
+    found = prismm.gemm(a, a, c, alpha=0.5, beta=2.0, trans_a="T")
+    assert np.abs(found - expected).max() < 1e-13
+    for given in ({"alpha": 2.0}, {"beta": 1j}, {"reproducible": True}, {"threads": 1}, {"engine": "cpu"}):
+        with pytest.raises(TypeError, match="not callable"):
+            prismm.gemm(a, a, c, **{"beta": 1.0, **given})
+
+
+def test_a_tie_at_the_end_of_the_range_is_seen_beside_a_long_sum():
+    """beta·c is where overflow begins, and the product takes next to nothing away from it: no overflow."""
+    k = 4096
+    a, b = np.zeros((1, k), np.float32), np.zeros((k, 1), np.float32)
+    a[0, 0], b[0, 0] = -(2.0**-20), 1.0
+    c = np.full((1, 1), 601 * 1801 * 2.0**103, np.float32)  # times 31: 2^128 - 2^103, a tie between the largest and Inf
+    assert prismm.gemm(a, b, c, beta=31.0)[0, 0] == np.finfo(np.float32).max
+    assert prismm.gemm(-a, b, c, beta=31.0)[0, 0] == np.inf
 
 
 @each_dtype

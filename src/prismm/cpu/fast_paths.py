@@ -221,21 +221,59 @@ def fast_sum(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
         x, y, z = (arrays.memory_of(t.detach()) for t in (a, b, c))
     except (RuntimeError, TypeError):
         return None
-    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
+    value = _sum(x, y, z, alpha, beta)
+    return None if value is None else tensor_of(value)
+
+
+def fast_array_sum(
+    a: NDArray[Any], b: NDArray[Any], c: Any, alpha: complex, beta: complex
+) -> NDArray[Any] | None:  # fmt: skip
+    """The same for arrays, with real factors that their type holds exactly: `prismm.gemm` takes them so, and a complex
+    one would be rounded more often.
+    """
+    if alpha.imag or beta.imag or not 0 < abs(alpha) <= 1 or environment.variable(b"PRISMM_ENGINE"):
         return None
-    if not x.dtype is y.dtype is z.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
+    if a.dtype not in _PLAIN or not (beta == 0 or type(c) is np.ndarray):
+        return None
+    factors = alpha.real, beta.real
+    with np.errstate(all="ignore"):
+        held = a.dtype.char in "dD" or all(float(np.float32(x)) == x for x in factors)
+    return _sum(a, b, c if beta != 0 else None, *factors) if held else None
+
+
+def _sum(
+    x: NDArray[Any], y: NDArray[Any], z: NDArray[Any] | None, alpha: complex, beta: complex
+) -> NDArray[Any] | None:  # fmt: skip
+    """alpha·x@y + beta·z, or alpha·x@y, in native grade for small matrices of one of four types, or None."""
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0] or (z is not None and z.dtype is not x.dtype):
+        return None
+    if x.dtype is not y.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
+        return None
+    shape = (x.shape[0], y.shape[1])
+    if z is not None and (z.ndim > 2 or any(p not in (1, q) for p, q in zip(z.shape[::-1], shape[::-1], strict=False))):
+        return None
+    is_real = x.dtype.char in "fd"
+    if is_real and (complex(alpha).imag or complex(beta).imag):
         return None
     environment.check_arithmetic()
     blas_threads.check_numpy()
-    ab = native.ordinary_product(x, y)
-    if ab is None or (x.dtype.char in "fd" and (complex(alpha).imag or complex(beta).imag)):
+    value = native.ordinary_product(x, y)
+    if value is None:
         return None
-    kind = ab.dtype.type
+    kind = value.dtype.type
     with np.errstate(all="ignore"):
         if alpha != 1:
-            ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
-        value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
-    return tensor_of(value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
+            value = value * kind(complex(alpha).real if is_real else alpha)
+        if z is not None:
+            value = value + (z if beta == 1 else z * kind(complex(beta).real if is_real else beta))
+    # Of long sums `ordinary` looks at the operands, which say nothing of z.
+    finite = z is None or float(_squares(value)) < math.inf
+    return value if finite and native.ordinary(x, y, value) else None
+
+
+def _squares(x: NDArray[Any]) -> Any:
+    with np.errstate(all="ignore"):
+        return np.vdot(x, x).real
 
 
 @functools.cache
