@@ -45,8 +45,14 @@ def check(
     _check_targets(html, plot, force, check_new)
     if not json and are_large(a, b, c):
         say(f"checking {c} as the product of {a} and {b}")
+    left, right, product = (_matrix(path) for path in (a, b, c))
+    if not json and left.shape[-1:] == right.shape[:1] and product.shape == (*left.shape[:-1], *right.shape[1:]):
+        # Before the kernels are loaded, which takes most of a small check's time.
+        rows_and_columns = "x".join(map(str, product.shape))
+        head = f"{rows_and_columns} {product.dtype} of {left.dtype} and {right.dtype}, k = {left.shape[-1]}"
+        print(head, flush=True)
     try:
-        found = prismm.check(*(_matrix(path) for path in (a, b, c)), engine=engine, threads=threads)
+        found = prismm.check(left, right, product, engine=engine, threads=threads)
     except PrismmError as error:
         # Errors speak of a, b and c.
         raise type(error)(f"a = {a}, b = {b}, c = {c}: {error}") from error
@@ -92,7 +98,7 @@ def _matrix(path: Path) -> np.ndarray[Any, Any]:
 
 
 def print_table(found: Check, names: tuple[str, str, str]) -> None:
-    """The answer as a table on stdout."""
+    """The answer as a table on stdout, below the line that `check` begins with."""
     import sys
 
     from rich import box
@@ -102,7 +108,6 @@ def print_table(found: Check, names: tuple[str, str, str]) -> None:
     from prismm.core.check import share_text, up_text
 
     a, b, c = names
-    rows, columns = found.shape
     table = Table(title=f"{c} as the product of {a} and {b}", box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("error, at most", no_wrap=True)
     for head in ("worst", "row, column", "median", "rms"):
@@ -111,7 +116,6 @@ def print_table(found: Check, names: tuple[str, str, str]) -> None:
         where = "" if measure.where is None else ", ".join(map(str, measure.where))
         table.add_row(name, up_text(measure.worst), where, up_text(measure.median), up_text(measure.rms))
     console = Console(file=sys.stdout, highlight=False, markup=False)
-    console.print(f"{rows}x{columns} {found.dtype} of {found.operands[0]} and {found.operands[1]}, k = {found.k}")
     console.print(table)
     console.print(f"correctly rounded  {share_text(found)} of {found.entries} entries")
     if found.special:

@@ -20,10 +20,7 @@ from prismm.core import arrays
 from prismm.core.request import finite_scalar
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.linalg.operands import check_mirrored
-from prismm.planning.auto import Auto
 from prismm.schemes.names import scheme_of
-from prismm.schemes.native import Native
-from prismm.schemes.residues import Residues
 
 _TILE = 256
 """Rows and columns that are copied across the diagonal at a time: both stay in the cache."""
@@ -253,10 +250,11 @@ def _of_type(c: Any, whole: Any) -> Any:
 
 
 def _leaves_tiles_out(rows: Any, c: Any, keywords: dict[str, Any]) -> bool:
-    """Whether the product is one whose tiles above the diagonal are left out."""
+    """Whether the product is one whose tiles above the diagonal are left out; rounded parts are not."""
     scheme = scheme_of(keywords.get("scheme"))
+    serves = scheme is None or scheme.reproducible or getattr(scheme, "is_conventional", False)
     plain = type(rows) is np.ndarray and rows.ndim == 2 and (c is None or (type(c) is np.ndarray and c.ndim == 2))
-    return plain and (scheme is None or isinstance(scheme, (Auto, Native, Residues))) and not arrays.compiling()
+    return plain and serves and not arrays.compiling()
 
 
 def _by_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: dict[str, Any]) -> Any:
