@@ -86,6 +86,7 @@ def test_a_long_step_of_a_command_is_cut_off(folder: Path, arguments: tuple[str,
 
 def test_the_process_ends_at_once(folder: Path) -> None:
     """Not with Python's own end, which waits for what threads do, and may end with the signal itself."""
+    pytest.importorskip("torch")
     (folder / "s.py").write_text("""
 import atexit, pathlib, time
 atexit.register(time.sleep, 30)

@@ -143,6 +143,7 @@ def test_a_full_stderr_costs_words_and_no_result(prismm_main: Run, monkeypatch: 
 
 def test_an_error_of_the_system_is_not_blamed_on_stdout(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the user's meets one while it is imported in the middle of a command."""
+    pytest.importorskip("torch")
     Path("broken.py").write_text("import os\nos.close(987654)\n")
     ran = prismm_main("tune", "broken.py", "--tolerance", "1e-3", "-q")
     assert ran == (1, "", "prismm: error: [Errno 9] Bad file descriptor\n")

@@ -82,4 +82,5 @@ def test_refusals(prismm_main: Run, script: Path, arguments: list[str], word: st
 
 
 def test_a_script_that_is_not_there(prismm_main: Run) -> None:
+    pytest.importorskip("torch")
     assert "no such file" in prismm_main("tune", "absent.py", "--tolerance", "1e-3").refused()

@@ -65,6 +65,5 @@ class _Linked(LoweringPass):  # type: ignore[misc]
         """
         entry = set[None]().pop
         state.targetctx.insert_user_function(entry, state.cr.fndesc, [state.library])
-        state.reload_init.extend(state.library._reload_init)
         state.cr = state.cr._replace(cfunc=entry)
         return True
