@@ -87,7 +87,7 @@ def run(
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     # A logical or is made of counts, and a wider target gets the values of the result's type.
     fresh = fresh or call.logical or (target is not None and target.dtype != call.dtype)
-    # What is not wanted may be left out, and is to be finite.
+    # The scheme may skip entries above the diagonal; zeros keep these finite.
     make = np.zeros if lower else np.empty
     result = make(call.shape, call.dtype) if fresh or target is None else target
     apart = call.problem.big_integers and not all(map(terms.alike, call.inputs[:2]))

@@ -266,14 +266,9 @@ def _sum(
             value = value * kind(complex(alpha).real if is_real else alpha)
         if z is not None:
             value = value + (z if beta == 1 else z * kind(complex(beta).real if is_real else beta))
-    # Of long sums `ordinary` looks at the operands, which say nothing of z.
-    finite = z is None or float(_squares(value)) < math.inf
-    return value if finite and native.ordinary(x, y, value) else None
-
-
-def _squares(x: NDArray[Any]) -> Any:
-    with np.errstate(all="ignore"):
-        return np.vdot(x, x).real
+        # The product hides no overflow: it is left to see that the sum has none.
+        finite = native.squares(value) < math.inf
+    return value if finite else None
 
 
 @functools.cache

@@ -1,12 +1,12 @@
 """BLAS's products with symmetric and triangular matrices, to a stated accuracy: `gram`, `syrk`, `herk`, `symm`, `trmm`.
 
-Of a symmetric product about half the entries are multiplied, and what is across the diagonal is a copy: the result is
+prismm computes about half the entries of a symmetric product and copies them across the diagonal: the result is
 symmetric, or Hermitian, in every bit. A correctly rounded or reproducible entry depends on its row and its column
 alone, so it has the bits of the whole product.
 
-- A matrix in main memory is one product that leaves entries above the diagonal out, as far as whole tiles do: residues
-  skip tiles, and NumPy's BLAS has ``syrk`` for a matrix times its own transpose.
-- Others are cut in halves: of [[S₁₁, S₂₁ᵀ], [S₂₁, S₂₂]] the block S₂₁ is one product, the others are cut again.
+- A matrix in main memory takes one product. Residues skip the tiles that lie above the diagonal, and NumPy calls BLAS's
+  ``syrk`` for a matrix times its own transpose.
+- Other products are cut in halves: of [[S₁₁, S₂₁ᵀ], [S₂₁, S₂₂]] the block S₂₁ is one product, the others are cut again.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def _of_type(c: Any, whole: Any) -> Any:
 
 
 def _leaves_tiles_out(rows: Any, c: Any, keywords: dict[str, Any]) -> bool:
-    """Whether the product is one whose tiles above the diagonal are left out; rounded parts are not."""
+    """Whether `_by_tiles` makes this product: schemes of rounded parts do not skip tiles."""
     scheme = scheme_of(keywords.get("scheme"))
     serves = scheme is None or scheme.reproducible or getattr(scheme, "is_conventional", False)
     plain = type(rows) is np.ndarray and rows.ndim == 2 and (c is None or (type(c) is np.ndarray and c.ndim == 2))
@@ -258,7 +258,7 @@ def _leaves_tiles_out(rows: Any, c: Any, keywords: dict[str, Any]) -> bool:
 
 
 def _by_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: dict[str, Any]) -> Any:
-    """The whole product of a matrix, what is above the diagonal as copies."""
+    """The whole product of a matrix; entries above the diagonal are copies of those below it."""
     given = {"reproducible": False, **keywords}
     factors, transposes = (alpha, beta if c is not None else 0.0), ("N", "C" if hermitian else "T")
     asked = tuple(given.get(name) for name in KEYWORDS)
@@ -267,7 +267,7 @@ def _by_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool,
     for i in range(0, n, _TILE):
         here = slice(i, i + _TILE)
         block = whole[here, here]
-        np.copyto(block, _transposed(block, hermitian).copy(), where=np.triu(np.ones(block.shape, bool), 1))
+        whole[here, here] = _where(_mask(block, len(block), True), block, _transposed(block, hermitian))
         for j in range(i + _TILE, n, _TILE):
             there = slice(j, j + _TILE)
             whole[here, there] = _transposed(whole[there, here], hermitian)

@@ -19,7 +19,7 @@ from tests.cpu.kernels.tile_unit import emulated
 from tests.judge import assert_same_bits
 
 has_unit = pytest.mark.skipif(not integer.available()["cpu:amx"][0], reason="no AMX tiles, or no leave to use them")
-x86 = pytest.mark.skipif(not vnni.supported(), reason="packing takes a unit of bytes")
+x86 = pytest.mark.skipif(not vnni.supported(), reason="packing takes VNNI or AVX2")
 
 SHAPES = [
     (1, 1, 1), (16, 64, 32), (5, 60, 7), (33, 61, 33), (47, 100, 65), (49, 63, 31), (96, 1088, 40), (100, 65, 97),

@@ -14,7 +14,7 @@ from prismm.cpu.residues.blocking import left_shape, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.testing import HOSTILE, SPECIAL
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
 SHAPES = [(1, 1, 1), (4, 3, 32), (5, 4, 33), (13, 65, 31), (97, 130, 193), (12, 260, 384)]
 

@@ -7,7 +7,7 @@ import pytest
 from prismm.core.moduli import MAX_MODULI, byte_tables, coprime_moduli, residue_system, symmetric
 from prismm.cpu.kernels import packed, residue, vnni
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
 
 def signed(value, q):

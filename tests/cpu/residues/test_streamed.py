@@ -18,7 +18,7 @@ from prismm.schemes.residues import Residues
 from tests.cpu import units
 from tests.judge import assert_same_bits
 
-pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no unit of bytes")
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
 PACKED = [engine for engine in (units.PACKED, AMX) if available()[engine.name][0]]
 """The packed engines of this machine."""

@@ -64,10 +64,10 @@ def product(
 def _energy(x: NDArray[Any]) -> float:
     """Σ|x|² in x's own precision; Inf or NaN where that overflows or x is not finite."""
     with np.errstate(all="ignore"):
-        return _squares(x)
+        return squares(x)
 
 
-def _squares(x: NDArray[Any]) -> float:
+def squares(x: NDArray[Any]) -> float:
     """`_energy` for callers that have silenced warnings: in one pass of BLAS dot."""
     flat = x.reshape(-1) if x.flags.c_contiguous else x.ravel(order="K")
     if flat.dtype.kind == "c":
@@ -152,8 +152,8 @@ def _ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     if c.size == 0:
         return True
     if not _long(a.shape[-1], c.dtype) and not _narrowed(a, c):
-        return _squares(c) < math.inf
-    return _squares(a) < 2.0**80 and _squares(b) < 2.0**80
+        return squares(c) < math.inf
+    return squares(a) < 2.0**80 and squares(b) < 2.0**80
 
 
 def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:

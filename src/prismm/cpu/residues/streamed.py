@@ -20,6 +20,7 @@ import numpy as np
 from prismm.core import threads
 from prismm.core.scales import Scales
 from prismm.core.workspace import Workspace
+from prismm.cpu.engines.integer import PackedEngine
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight, engine_scratch, left_shape, residue_dtype, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 
@@ -33,11 +34,8 @@ PANEL_BYTES = 10 << 20
 
 WIDEST = 384
 
-TILE_ROWS = 48
-"""Rows of a tile of every packed engine's kernel."""
-
 PANEL_ROWS = 4128
-"""Rows that one call of the kernel joins, a multiple of tiles: lists of uncertified entries stay short."""
+"""Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
 
 def block_columns(n: int, splitter: Splitter, workers: int) -> int:
@@ -70,6 +68,8 @@ def run(
 ) -> tuple[Scales, Scales]:
     """out = a @ b up to `product.uncertified`; returns the scales of rows and columns."""
     splitter, job, outcome = product.splitter, product.job, product.outcome
+    assert isinstance(splitter.engine, PackedEngine)
+    step_of_rows = splitter.engine.row_step
     m, n = out.shape
     block = block_columns(n, splitter, job.workers)
     blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
@@ -97,7 +97,7 @@ def run(
                         columns[which] = right.scales.block(j0, j1)
                     buffers = product.buffers(left.last - left.first, j1 - j0, mine)
                     whole = left.whole()
-                    for p0, p1, panel in _from(whole.panels, j0) if job.lower else whole.panels:
+                    for p0, p1, panel in _from(whole.panels, j0, step_of_rows) if job.lower else whole.panels:
                         scales = whole.scales.block(p0 - left.first, p1 - left.first)
                         product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
 
@@ -113,10 +113,12 @@ def run(
     return Scales.joined(rows), Scales.joined(columns)
 
 
-def _from(panels: list[tuple[int, int, Any]], row: int) -> Iterator[tuple[int, int, Any]]:
-    """The panels from a row on: what of a symmetric product is not above the diagonal. They begin at whole tiles."""
+def _from(panels: list[tuple[int, int, Any]], row: int, step: int) -> Iterator[tuple[int, int, Any]]:
+    """The panels from a row on, which the lower triangle's columns from there on meet. They are cut between the rows
+    that a kernel takes at a time.
+    """
     for p0, p1, panel in panels:
-        skipped = max(0, row - p0) // TILE_ROWS * TILE_ROWS
+        skipped = max(0, row - p0) // step * step
         if p0 + skipped < p1 and row < p1:
             yield p0 + skipped, p1, panel[:, :, skipped:]
 
