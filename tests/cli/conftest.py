@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer.main
 
-from prismm.cli import command
+from prismm.cli import command, console
 
 COMMAND = [sys.executable, "-m", "prismm.cli"]
 
@@ -45,6 +45,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this test's own, in which its commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
+    # This process began long ago, and a product in it would say at once what it does.
+    monkeypatch.setattr(console, "_SOON", 1e6)
     return tmp_path
 
 

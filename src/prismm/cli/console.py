@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -16,6 +20,26 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """One line of words on stderr."""
     print(f"prismm: {text}", file=sys.stderr, flush=True)
+
+
+_SOON = 0.6
+"""Seconds of the processor's time since the process began: whoever waits longer is told for what."""
+
+
+@contextlib.contextmanager
+def said_unless_soon(text: str) -> Iterator[None]:
+    """Say on stderr what the block does, where it is not done soon and no bar shows it."""
+    if is_watched():
+        yield
+        return
+    timer = threading.Timer(max(0.0, _SOON - time.process_time()), say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def print_json(content: dict[str, Any]) -> None:

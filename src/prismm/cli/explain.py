@@ -41,11 +41,26 @@ def explain(
     if not any(map(_shape, (a, b))):
         options.refuse(context, ("dtype",), "is the type of shapes; files have types of their own: leave it out")
     left, right = _operand(a, dtype), _operand(b, dtype)
-    plan = prismm.explain(left, right, **keywords)
     if json:
-        print_json(plan.to_dict())
-    else:
-        print(plan)
+        print_json(prismm.explain(left, right, **keywords).to_dict())
+        return
+    first = _heading(left, right, keywords)  # before engines prove themselves, which takes most of the time
+    if first:
+        print(first, flush=True)
+    plan = str(prismm.explain(left, right, **keywords))
+    print(plan.removeprefix(f"{first}\n"))
+
+
+def _heading(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], keywords: dict[str, Any]) -> str:
+    """The plan's first line; empty where the operands do not fit, which the planner reports."""
+    from prismm.cli.matrices import result_dtype
+    from prismm.core.plan import heading
+
+    (m, k), (rows, n) = left.shape, right.shape
+    if k != rows:
+        return ""
+    names = left.dtype.name, right.dtype.name
+    return heading((), (m, k, n), names, result_dtype(left.dtype, right.dtype, keywords).name)
 
 
 def _shape(text: str) -> re.Match[str] | None:

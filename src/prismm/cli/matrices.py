@@ -34,3 +34,14 @@ def check_elements(path: Path, dtype: np.dtype[Any]) -> None:
             f"{path}: holds elements of type {dtype}; prismm multiplies float16, float32, float64, complex64, "
             "complex128, integers and bool: save it again as one of them, e.g. np.save(path, x.astype(float))"
         )
+
+
+def result_dtype(left: np.dtype[Any], right: np.dtype[Any], keywords: dict[str, Any]) -> np.dtype[Any]:
+    """The type of a product with `prismm.matmul`'s keywords, found by an empty one, which also checks them all."""
+    import numpy as np
+
+    import prismm
+
+    types = left.newbyteorder("="), right.newbyteorder("=")
+    dtype: np.dtype[Any] = prismm.matmul(np.empty((0, 1), types[0]), np.empty((1, 0), types[1]), **keywords).dtype
+    return dtype

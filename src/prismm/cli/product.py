@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,10 +19,10 @@ import prismm
 from prismm import files
 from prismm.cli import tiling
 from prismm.cli.certificate import Certificate, guarantee, tile_record
-from prismm.cli.console import is_watched, progress, say
+from prismm.cli.console import progress, said_unless_soon, say
 from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.cli.journal import Journal, journal_of
-from prismm.cli.matrices import are_large, check_elements
+from prismm.cli.matrices import check_elements, result_dtype
 from prismm.cli.memory import available
 from prismm.errors import FileError, ShapeError
 from prismm.files.target import Target, explained, part_of, reserve
@@ -34,7 +34,7 @@ _CHECKPOINT = 0.5  # seconds between flushes: what a power cut can cost
 class Request:
     """What the command line asks for; ``options`` are keyword arguments of ``prismm.matmul``.
 
-    announced: say at the start what is multiplied, where that is large and no bar shows it.
+    announced: say what is multiplied, where that takes a while and no bar shows it.
     """
 
     a: Path
@@ -81,7 +81,7 @@ def run(request: Request) -> Certificate:
 def _run(request: Request, asked: list[int]) -> Certificate:
     start = time.perf_counter()
     _check_output(request)
-    operands = [_Source(path) for path in (request.a, request.b)]
+    sources = [_Source(path) for path in (request.a, request.b)]
     a, b = files.describe(request.a), files.describe(request.b)
     for path, operand in ((request.a, a), (request.b, b)):
         check_elements(path, operand.dtype)
@@ -90,9 +90,21 @@ def _run(request: Request, asked: list[int]) -> Certificate:
             f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
             "A must have as many columns as B has rows"
         )
-    if request.announced and not is_watched() and are_large(request.a, request.b):
-        say(f"multiplying {request.a} by {request.b}, {a.shape[0]}x{a.shape[1]} by {b.shape[0]}x{b.shape[1]}")
-    dtype = _result_dtype(a, b, request.options)
+    sizes = f"{a.shape[0]}x{a.shape[1]} by {b.shape[0]}x{b.shape[1]}"
+    with said_unless_soon(f"multiplying {request.a} by {request.b}, {sizes}") if request.announced else nullcontext():
+        return _made(request, a, b, sources, start, asked)
+
+
+def _made(
+    request: Request,
+    a: files.Description,
+    b: files.Description,
+    sources: list[_Source],
+    start: float,
+    asked: list[int],
+) -> Certificate:
+    """The product of operands that fit each other."""
+    dtype = result_dtype(a.dtype, b.dtype, request.options)
     memory = available() // 2 if request.memory is None else request.memory
     journal, grid = _plan(request, a, b, dtype, memory)
     earlier = set(journal.tiles)
@@ -106,7 +118,7 @@ def _run(request: Request, asked: list[int]) -> Certificate:
                 stack.enter_context(_operand(path, request.output.parent, room)) for path in (request.a, request.b)
             )
             while True:
-                _multiply(request, grid, left, right, target, journal, operands, asked)
+                _multiply(request, grid, left, right, target, journal, sources, asked)
                 sha256, digests = target.digests(grid.rows, grid.columns)
                 damaged = {tile for tile in journal.tiles if journal.tiles[tile]["sha256"] != digests[tile]}
                 if not damaged:
@@ -165,17 +177,6 @@ def _check_output(request: Request) -> None:
         raise FileError(
             f"{output}: an unfinished product of that name is here; --resume continues it, --force starts over"
         )
-
-
-def _result_dtype(a: files.Description, b: files.Description, options: dict[str, Any]) -> np.dtype[Any]:
-    """The type of the result, found by an empty product, which also checks every option."""
-    nothing = prismm.matmul(
-        np.empty((0, 1), a.dtype.newbyteorder("=")),
-        np.empty((1, 0), b.dtype.newbyteorder("=")),
-        **options,
-    )
-    dtype: np.dtype[Any] = nothing.dtype
-    return dtype
 
 
 def _plan(
@@ -268,7 +269,7 @@ def _multiply(
     right: np.ndarray[Any, Any],
     target: Target,
     journal: Journal,
-    operands: list[_Source],
+    sources: list[_Source],
     asked: list[int],
 ) -> None:
     """Make every tile that the journal does not list, one column panel of B after the other.
@@ -279,8 +280,8 @@ def _multiply(
     pending: dict[tuple[int, int], dict[str, Any]] = {}
 
     def checkpoint() -> None:
-        for operand in operands:
-            operand.check()
+        for source in sources:
+            source.check()
         target.flush()
         journal.tiles.update(pending)
         pending.clear()

@@ -134,13 +134,10 @@ class Plan:
         return table("plan of a product", [], rows)
 
     def __str__(self) -> str:
-        shape = f"({self.m} x {self.k}) @ ({self.k} x {self.n})"
-        if self.batch:
-            shape = f"{'x'.join(map(str, self.batch))} of {shape}"
         target = str(self.target) if self.target is not None else "the scheme's own value"
         expected, native = readable_seconds(self.predicted_seconds), readable_seconds(self.native_seconds)
         lines = [
-            f"{shape}, {self.operands[0]} and {self.operands[1]} -> {self.result}",
+            heading(self.batch, (self.m, self.k, self.n), self.operands, self.result),
             f"  accuracy    {target}" + (", reproducible" if self.reproducible else ""),
             f"  scheme      {self.scheme} on {self.engine}, {self.threads} thread{'s' if self.threads != 1 else ''}",
             f"  products    {self.products}",
@@ -151,6 +148,19 @@ class Plan:
         ]
         lines += [f"  because     {reason}" for reason in self.reasons]
         return "\n".join([*lines, *(f"  instead     {alternative}" for alternative in self.alternatives)])
+
+
+def heading(batch: tuple[int, ...], sizes: tuple[int, int, int], operands: tuple[str, str], result: str) -> str:
+    """A plan's first line: what is multiplied, of m, k and n.
+
+    >>> heading((), (2, 3, 4), ("float64", "float32"), "float64")
+    '(2 x 3) @ (3 x 4), float64 and float32 -> float64'
+    """
+    m, k, n = sizes
+    shape = f"({m} x {k}) @ ({k} x {n})"
+    if batch:
+        shape = f"{'x'.join(map(str, batch))} of {shape}"
+    return f"{shape}, {operands[0]} and {operands[1]} -> {result}"
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def _run(session: Session, refutations: int) -> Finding:
         assert isinstance(session.inputs, Integer) and isinstance(session.output, Integer)
         return probe_integers(session, session.inputs, session.output, refutations)
     anywhere = vectors.Aim(session.inputs, session.output)
+    session.say("asking inputs twice, for answers that change")
     for k in (1, 7, 64):
         session.steady(*session.batch([anywhere], k, 12))
     session.say("asking inputs spread over all thresholds")
