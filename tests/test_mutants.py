@@ -1,8 +1,12 @@
 """The faults of tools/mutants.py: they can be planted in this tree, and whether tests notice is told rightly."""
 
+import ast
 import csv
 import importlib.util
+import random
 import sys
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,6 +57,42 @@ def test_every_fault_can_be_planted_and_its_tests_are_there(mutants):
         for path, _, name in (test.partition("::") for test in fault.tests.paths):
             assert not name or f"def {name}(" in (ROOT / path).read_text(), (fault.name, path, name)
             assert (ROOT / path).is_file(), (fault.name, path)
+
+
+def test_changes_are_drawn_from_all_files_of_a_group_and_can_be_planted(mutants):
+    groups = tomllib.loads((ROOT / "tools/mutations.toml").read_text())
+    for name, group in groups.items():
+        every = mutants.drawn([name], 10**6, 0)
+        assert {str(change.file) for change in every} == {f"src/prismm/{file}" for file in group["files"]}
+        assert len({change.name for change in every}) == len(every)
+        assert all((ROOT / path).is_file() for path in group["tests"]) and group["why"].endswith(".")
+        for change in random.Random(7).sample(every, 20):
+            text = (ROOT / change.file).read_text()
+            changed = change.planted(text)
+            compile(changed, change.file, "exec")
+            assert changed != text and ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), change.name
+
+
+def test_what_changes_and_what_stays(mutants):
+    """Each kind once; messages, annotations, decorators, docstrings and comments are left alone."""
+    source = textwrap.dedent(
+        """
+        @cached(3)
+        def f(x: Literal[1] = 2) -> Literal[3]:
+            "1 + 1"
+            if x < 1 and not x == 4:  # 5 < 6
+                raise ValueError("7" + str(8))
+            y = -x << 1 | min(x, 0.5)
+            y += math.ceil(x - (  # or
+                y))
+            return f"{y + 1}"
+        """
+    )
+    found = [source[one.start : one.end] + " " + one.new for one in mutants._mutations().mutations(source)]
+    assert found == [
+        "2 3", "< <=", "1 2", "and or", "not ", "== !=", "4 5", "- ", "<< >>", "1 2", "| &", "min max", "0.5 0.25",
+        "+= -=", "ceil floor", "- +",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -4,11 +4,12 @@
     python tools/mutants.py kappa residue-bound        # some of them
     python tools/mutants.py --jobs 14 -o result.csv    # several copies at once, on a machine that has the processors
     python tools/mutants.py --tests-from ../older      # whether another checkout's suite notices
+    python tools/mutants.py --draw 100 --seed 3        # small changes of any line that mutations.toml names, at random
 
 A fault is a text of one file, another one in its place, and the tests that are expected to see it. It is caught where
 pytest fails (exit status 1) and names a test, though the same tests pass in an unchanged copy, which is run once for
 each set of tests. What ends otherwise (an import that fails, no such test, no answer in time) does not count. Ends with
-0 if every fault is caught.
+0 if every fault is caught. A drawn change that is not caught need not be a fault: it may change nothing but speed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import importlib.util
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -27,9 +30,11 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
+DRAWN = Path(__file__).with_name("mutations.toml")
 SOURCE = Path("src/prismm")
 REPLACED = ("tests", "pyproject.toml")
 """What `--tests-from` takes from another checkout."""
@@ -74,6 +79,17 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Drawn(Fault):
+    """A small change, found in a file's syntax tree; `old` may stand elsewhere, too."""
+
+    start: int = 0
+
+    def planted(self, text: str) -> str:
+        """The file's text with the change."""
+        return text[: self.start] + self.new + text[self.start + len(self.old) :]
+
+
+@dataclass(frozen=True)
 class Result:
     """Of one run of pytest: its exit status, None where it was stopped, and the first test that failed, or ""."""
 
@@ -104,6 +120,34 @@ def faults() -> list[Fault]:
     ]
 
 
+def drawn(names: list[str], count: int, seed: int) -> list[Fault]:
+    """`count` changes of the files of these groups of mutations.toml, of all where none is named, at random."""
+    groups = tomllib.loads(DRAWN.read_text())
+    if unknown := set(names) - set(groups):
+        sys.exit(f"no such group: {', '.join(sorted(unknown))}; mutations.toml has {', '.join(groups)}")
+    found: list[Fault] = []
+    for name in names or groups:
+        for file in groups[name]["files"]:
+            path = SOURCE / file
+            text = (ROOT / path).read_text()
+            for change in _mutations().mutations(text):
+                old = text[change.start : change.end]
+                called = f"{file}:{change.line} {old!r} -> {change.new!r} at {change.start}"
+                tests = Tests(tuple(groups[name]["tests"]), groups[name].get("k", ""))
+                found.append(Drawn(called, path, old, change.new, tests, groups[name]["why"], start=change.start))
+    return random.Random(seed).sample(found, min(count, len(found)))
+
+
+def _mutations() -> ModuleType:
+    """The module beside this file, however this one was loaded."""
+    if "prismm_mutations" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("prismm_mutations", Path(__file__).with_name("mutations.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[spec.name])
+    return sys.modules["prismm_mutations"]
+
+
 def copy_tree(source: Path, target: Path, *parts: str) -> None:
     """The files that git knows or would add, of these parts of a checkout; all but caches where it is none of git's."""
     command = ["git", "-C", str(source), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *parts]
@@ -121,13 +165,13 @@ def copy_tree(source: Path, target: Path, *parts: str) -> None:
             take(source / part, target / part)
 
 
-def environment(copy: Path, scratch: Path) -> dict[str, str]:
+def environment(copy: Path, scratch: Path, cache: Path | None) -> dict[str, str]:
     """One thread for BLAS, none of the caller's settings; copies share kernels, compiled by their contents."""
     # On CI, evidence of kernels that have changed would fail for that alone.
     kept = {x: y for x, y in os.environ.items() if x != "CI" and not x.startswith(("PRISMM_", "PYTEST_"))}
     return kept | {
         "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-        "PRISMM_CACHE_DIR": str(scratch / "kernels"), "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "PRISMM_CACHE_DIR": str(cache or scratch / "kernels"), "TRITON_CACHE_DIR": str(scratch / "triton"),
     }  # fmt: skip
 
 
@@ -148,8 +192,8 @@ def run(fault: Fault | None, tests: Tests, scratch: Path, options: argparse.Name
         with (copy / "output").open("w+") as output:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = subprocess.run(
-                    command, cwd=copy, env=environment(copy, scratch), stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=subprocess.STDOUT, timeout=2 * options.timeout,
+                    command, cwd=copy, env=environment(copy, scratch, options.cache), timeout=2 * options.timeout,
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 ).returncode  # fmt: skip
             output.seek(0)
             text = output.read()
@@ -169,13 +213,15 @@ def told(result: Result) -> str:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="faults to plant (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="faults, or groups to draw from (default: all)")
+    parser.add_argument("--draw", type=int, metavar="N", help="plant N changes drawn from the files of mutations.toml")
     parser.add_argument("--list", action="store_true", help="print the faults, and why each is dangerous")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies at a time (default: 1)")
     parser.add_argument("--tests-from", type=Path, metavar="DIR", help="a checkout whose tests to run instead")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that runs pytest (default: this one)")
     parser.add_argument("--timeout", type=int, default=240, metavar="S", help="seconds a test, half of a run's (240)")
-    parser.add_argument("--seed", type=int, default=1, help="of the tests' random numbers (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="where kernels are compiled (default: anew)")
     parser.add_argument("-o", "--output", type=Path, metavar="CSV", help="a line a fault, as they come")
     parser.add_argument("--verbose", action="store_true", help="print what pytest says where a run is not as expected")
     options = parser.parse_args()
@@ -186,10 +232,12 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Plant what was asked for; 0 if all is caught."""
     options = arguments()
-    table = {fault.name: fault for fault in faults()}
-    if unknown := set(options.names) - set(table):
-        sys.exit(f"no such fault: {', '.join(sorted(unknown))}; --list names them")
-    chosen = [table[name] for name in options.names or table]
+    chosen = faults() if options.draw is None else drawn(options.names, options.draw, options.seed)
+    if options.names and options.draw is None:
+        table = {fault.name: fault for fault in chosen}
+        if unknown := set(options.names) - set(table):
+            sys.exit(f"no such fault: {', '.join(sorted(unknown))}; --list names them")
+        chosen = [table[name] for name in options.names]
     if options.list:
         for fault in chosen:
             print(f"{fault.name:34} {fault.file.relative_to(SOURCE)}: {fault.why}")
