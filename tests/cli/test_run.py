@@ -82,7 +82,7 @@ def test_json_and_a_page(script: str, folder: Path, prismm_main: Callable) -> No
     assert [one["operator"] for one in content["unseen"]] == ["_euclidean_dist"]
     page = parsed(folder / "page.html")
     text = " ".join(page.text)
-    assert page.count["svg"] == 1 and "train.py:15" in text and "a rule decided nothing" in text
+    assert page.count["svg"] == len(content["gemms"]) and "train.py:15" in text and "a rule decided nothing" in text
     assert "exists already" in prismm_main("run", "--html", "page.html", script, "--epochs", 1).refused()
 
 

@@ -28,7 +28,12 @@ p { margin: 0.4rem 0 0.8rem; }
 .verdict.bad { border-color: var(--lost); }
 code, pre, td.number, .mono { font-family: ui-monospace, "DejaVu Sans Mono", "Liberation Mono", monospace;
   font-size: 0.86em; }
-.scroll { overflow-x: auto; max-width: 100%; margin: 0.4rem 0 0.8rem; }
+.scroll { overflow-x: auto; max-width: 100%; margin: 0.4rem 0 0.8rem; background-repeat: no-repeat;
+  background-image: linear-gradient(90deg, var(--page) 1.2rem, transparent),
+    linear-gradient(270deg, var(--page) 1.2rem, transparent), linear-gradient(90deg, var(--rule), transparent),
+    linear-gradient(270deg, var(--rule), transparent);
+  background-position: 0 0, 100% 0, 0 0, 100% 0; background-size: 2.4rem 100%, 2.4rem 100%, 0.7rem 100%, 0.7rem 100%;
+  background-attachment: local, local, scroll, scroll; }
 table { border-collapse: collapse; font-size: 0.92rem; }
 th, td { text-align: left; vertical-align: baseline; padding: 0.3rem 0.9rem 0.3rem 0;
   border-bottom: 1px solid var(--rule); }
@@ -57,6 +62,12 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 .swatch.carry { background: var(--carry); border-color: var(--carry); }
 .swatch.lost { border-color: var(--lost); } .swatch.over { border-color: var(--over); }
 .swatch.dropped { border-color: var(--dropped); }
+.bars { list-style: none; margin: 0.4rem 0 0.8rem; padding: 0; font-size: 0.86rem; }
+.bars > li { display: grid; grid-template-columns: minmax(0, 22rem) minmax(0, 1fr); gap: 0 0.6rem; padding: 0.15rem 0;
+  align-items: center; }
+.bars > li > .mono { text-align: right; } .bars div { display: flex; align-items: center; gap: 0.5rem; }
+.bar { flex: none; } .bar.kept { background: var(--kept); } .bar.carry { background: var(--carry); }
+.bar.zero { background: var(--zero); } .bars .faint { color: var(--faint); }
 .bits { display: block; font: 13px ui-monospace, "DejaVu Sans Mono", "Liberation Mono", monospace; }
 .bits text { fill: var(--ink); } .bits .end { text-anchor: end; }
 .bits .faint { fill: var(--faint); } .bits .strong { font-weight: 700; }
@@ -69,7 +80,6 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 .bits .elided { stroke: var(--zero); stroke-width: 2; stroke-dasharray: 2 3; }
 .bits path { fill: none; }
 .bits path.zero { stroke: var(--zero); }
-.bits path.bar.zero { fill: var(--zero); }
 .bits path.kept { fill: var(--kept); stroke: var(--kept); }
 .bits path.carry { fill: var(--carry); stroke: var(--carry); }
 .bits path.lost { stroke: var(--lost); stroke-width: 1.4; } .bits path.over { stroke: var(--over); stroke-width: 1.4; }
@@ -84,7 +94,9 @@ svg.map { max-width: 100%; height: auto; border: 1px solid var(--rule); }
 footer { margin-top: 3rem; color: var(--faint); font-size: 0.85rem; }
 @media (max-width: 30rem) { body { font-size: 15px; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 0.4rem; } }
-@media (max-width: 48rem) { .properties > details > summary { grid-template-columns: minmax(0, 1fr) max-content; }
+@media (max-width: 48rem) { .bars > li { grid-template-columns: minmax(0, 1fr); }
+  .bars > li > .mono { text-align: left; }
+  .properties > details > summary { grid-template-columns: minmax(0, 1fr) max-content; }
   .properties .why { grid-column: 1 / -1; padding-left: 1.1em; } }
 @page { margin: 15mm; }
 @media print { :root { color-scheme: light; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm.cli.html.markup import Markup, joined, tag
+from prismm.cli.html.markup import Markup, tag
 from prismm.cli.html.page import document, facts, grid, mono
 from prismm.cli.run_table import HEAD, base, cells, notes, summary
 from prismm.programs.record import shape_text
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from prismm.programs.record import Record, Row
 
 _BARS = 24  # rows drawn
-_ROW, _LABEL, _WIDTH = 24, 330, 460  # pixels: height of a row, room for names, the longest bar
 _CHARACTERS = 44  # of a name
 
 
@@ -66,19 +65,14 @@ def _chart(rows: list[Row]) -> Markup:
     if others:
         bars.append((f"{len(others)} more rows", sum(row.seconds for row in others), "zero", ""))
     longest = max(seconds for _, seconds, _, _ in bars) or 1.0
-    height, width = _ROW * len(bars) + 8, _LABEL + _WIDTH + 240
-    parts: list[Markup] = [tag("title", "Seconds of every product")]
-    for place, (label, seconds, kind, note) in enumerate(bars):
-        y = _ROW * place + 4
-        length = max(1.0, _WIDTH * seconds / longest)
-        parts.append(tag("text", label, x=_LABEL - 8, y=y + 15, class_="end"))
-        parts.append(tag("path", d=f"M{_LABEL} {y + 3}h{length:.1f}v{_ROW - 8}h{-length:.1f}z", class_=f"bar {kind}"))
+    lines = []
+    for label, seconds, kind, note in bars:
         text = f"{seconds:.3g} s" + (f", {note}" if note else "")
-        parts.append(tag("text", text, x=f"{_LABEL + length + 8:.1f}", y=y + 15, class_="faint"))
-    svg = tag(
-        "svg", joined(*parts), class_="bits", width=width, height=height, viewBox=f"0 0 {width} {height}", role="img"
-    )
-    return tag("div", svg, class_="scroll", tabindex="0")
+        # The number stands where the bar ends, so the longest bar leaves it room.
+        width = f"{max(0.3, 60 * seconds / longest):.1f}%"
+        bar = tag("svg", tag("title", text), class_=f"bar {kind}", width=width, height=16, role="img")
+        lines.append(tag("li", mono(label), tag("div", bar, tag("span", text, class_="faint"))))
+    return tag("ul", *lines, class_="bars")
 
 
 def _label(row: Row) -> str:
