@@ -44,10 +44,17 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Tests:
-    """Paths and node ids, and pytest's -k expression, which may be empty."""
+    """Paths and node ids, and pytest's -k expression, which may be empty; wider: whose fast tests run if those pass."""
 
     paths: tuple[str, ...]
     k: str = ""
+    wider: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[list[str]]:
+        """Arguments of pytest, of one run after the other."""
+        first = [*self.paths, *(["-k", self.k] if self.k else [])]
+        return [first, [*self.wider, "-m", "not slow"]] if self.wider else [first]
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ def drawn(names: list[str], count: int, seed: int) -> list[Fault]:
             for change in _mutations().mutations(text):
                 old = text[change.start : change.end]
                 called = f"{file}:{change.line} {old!r} -> {change.new!r} at {change.start}"
-                tests = Tests(tuple(groups[name]["tests"]), groups[name].get("k", ""))
+                tests = Tests(tuple(groups[name]["tests"]), wider=tuple(groups[name]["wider"]))
                 found.append(Drawn(called, path, old, change.new, tests, groups[name]["why"], start=change.start))
     return random.Random(seed).sample(found, min(count, len(found)))
 
@@ -186,15 +193,19 @@ def run(fault: Fault | None, tests: Tests, scratch: Path, options: argparse.Name
             copy_tree(options.tests_from, copy, *REPLACED)
         if fault is not None:
             (copy / fault.file).write_text(fault.planted((copy / fault.file).read_text()))
-        command = [options.python, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider", *tests.paths]
-        command += [f"--seed={options.seed}", f"--timeout={options.timeout}", *(["-k", tests.k] if tests.k else [])]
-        status = None
+        command = [options.python, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider"]
+        command += [f"--seed={options.seed}", f"--timeout={options.timeout}"]
+        status: int | None = 0
         with (copy / "output").open("w+") as output:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = subprocess.run(
-                    command, cwd=copy, env=environment(copy, scratch, options.cache), timeout=2 * options.timeout,
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                ).returncode  # fmt: skip
+            for arguments in tests.runs:
+                if status != 0:
+                    break
+                status = None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = subprocess.run(
+                        [*command, *arguments], cwd=copy, env=environment(copy, scratch, options.cache),
+                        timeout=2 * options.timeout, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    ).returncode  # fmt: skip
             output.seek(0)
             text = output.read()
         if options.verbose and (status != 1 if fault else status != 0):
@@ -210,7 +221,7 @@ def told(result: Result) -> str:
     return f"exit status {result.status}" + (f", {result.failed}" if result.failed else "")
 
 
-def arguments() -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults, or groups to draw from (default: all)")
@@ -231,7 +242,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Plant what was asked for; 0 if all is caught."""
-    options = arguments()
+    options = parsed()
     chosen = faults() if options.draw is None else drawn(options.names, options.draw, options.seed)
     if options.names and options.draw is None:
         table = {fault.name: fault for fault in chosen}
