@@ -22,11 +22,22 @@ def pairs(rng: np.random.Generator, precision: int, count: int) -> tuple[np.ndar
     low = np.select(
         [kind == 0, kind == 1, kind == 2, kind == 3],
         [0.0, half * rng.choice([-1.0, 1.0], count), np.ldexp(rng.uniform(-1, 1, count), -100), 0.0],
-        np.ldexp(rng.uniform(-1, 1, count), -rng.integers(54, 200, count)),
+        np.ldexp(rng.uniform(-1, 1, count), -np.where(rng.random(count) < 0.5, 54, rng.integers(54, 200, count))),
     )
     high[::97] = 0.0
     low[::97] = 0.0
-    return high * np.ldexp(1.0, rng.integers(-40, 20, count)), low * np.ldexp(1.0, rng.integers(-2, 3, count))
+    # Most low parts keep their distance to half an ulp of high, the others are any size beside it.
+    shift = rng.integers(-40, 20, count)
+    beside = np.where(rng.random(count) < 0.75, shift, rng.integers(-2, 3, count))
+    return np.ldexp(high, shift), np.ldexp(low, beside)
+
+
+def nearly_decided(rng: np.random.Generator, high: np.ndarray, low: np.ndarray, precision: int) -> np.ndarray:
+    """Bounds of about the distance from high + low to where its rounding turns; 0 where that is a midpoint itself."""
+    ulp = np.ldexp(1.0, np.frexp(high)[1] - precision)
+    # Of high + low in ulps the part beyond an integer, exactly, but for low far below an ulp.
+    beyond = np.mod(high / ulp, 1.0) + low / ulp
+    return np.abs(beyond - np.floor(beyond) - 0.5) * ulp * rng.uniform(0.5, 1.5, high.size)
 
 
 def exponents(rng: np.random.Generator, fmt: Format, count: int) -> np.ndarray:
@@ -81,6 +92,8 @@ def test_nothing_undecided_is_settled(precision, rng):
     high, low = pairs(rng, precision, 6000)
     exponent = exponents(rng, fmt, high.size)
     bound = np.ldexp(np.abs(high) + 2.0**-60, -rng.integers(precision - 4, precision + 60, high.size))
+    close = rng.random(high.size) < 0.5
+    bound[close] = nearly_decided(rng, high, low, precision)[close]
     bound[::5] = 0.0
     _, listed = round_and_test(high, low, exponent, fmt, ROUNDING, bound)
     generous = 0
@@ -99,13 +112,18 @@ def test_nothing_undecided_is_settled(precision, rng):
 
 
 @pytest.mark.parametrize("precision", [53, 24])
-def test_magnitudes_cover_the_bound(precision, rng):
+@pytest.mark.parametrize("slack", [2.0**-20, 0.25])
+def test_magnitudes_cover_the_bound(slack, precision, rng):
+    """A half of the bounds lie beside the largest that is covered, as near as the last bits of its own."""
     fmt = FORMATS[precision]
     high, low = pairs(rng, precision, 4000)
     exponent = rng.integers(-20, 20, high.size)
-    least = np.abs(high) * rng.uniform(0.0, 8.0, high.size)
-    slack = 2.0**-20
+    least = np.abs(high) * rng.choice([0.0, 1.0, 8.0], high.size) * rng.random(high.size)
     bound = slack * (np.abs(high) + least) * np.ldexp(1.0, rng.integers(-4, 3, high.size))
+    close = rng.random(high.size) < 0.5
+    beside = 1.0 + rng.choice([-1.0, 1.0], high.size) * np.ldexp(1.0, -rng.integers(10, 53, high.size))
+    covered = slack * np.maximum(least, np.abs(high + low) / (1.0 + slack))
+    bound[close] = (covered * beside)[close]
     bound[::7] = 0.0
     _, listed = round_and_test(high, low, exponent, fmt, MAGNITUDE, bound, least, slack)
     for index, x in enumerate(exact(high, low, np.zeros(high.size))):
