@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,45 @@ def test_specials_of_all_three_operands(dtype, seed):
                     expected[1] = np.nan if b[2, 1] < 0 else -np.inf
                     expected[3] = np.nan
                     assert_same_bits(d[1], expected.astype(dtype), f"{keywords}")
+
+
+def special_sum(alpha, a, b, beta, c):
+    """alpha·AB + beta·C term by term in real arithmetic; a part of a factor that is 0 leaves its term out."""
+
+    def real_parts(x):
+        return [x.real, x.imag] if np.iscomplexobj(x) else [x]
+
+    def scaled(factor, parts):
+        if len(parts) == 1:
+            return [factor.real * parts[0]] if factor.real else [np.zeros(parts[0].shape)]
+        pairs = ((factor.real, -factor.imag), (factor.imag, factor.real))
+        return [sum(f * x for f, x in zip(pair, parts, strict=True) if f) + 0.0 * np.zeros(c.shape) for pair in pairs]
+
+    product = [a @ b]
+    if np.iscomplexobj(a):
+        product = [a.real @ b.real - a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real]
+    terms = scaled(complex(alpha), product), scaled(complex(beta), real_parts(c))
+    return [x + y for x, y in zip(*terms, strict=True)]
+
+
+@each_dtype
+def test_specials_under_factors_of_every_kind(dtype, seed):
+    """1 and -1, 0 and what is neither, real and imaginary: Inf and NaN of operands and of c stand where IEEE's do."""
+    a, b = HOSTILE["normal"](4, 3, 5, seed, dtype)
+    c, _ = HOSTILE["normal"](4, 5, 1, seed + 1, dtype)
+    # In one part of a complex element alone, so that the other part tells which factors it met.
+    a[1, 2], b[0, 3], b[2, 0] = np.inf, np.nan, -np.inf
+    c[0, 0], c[1, 1], c[2, 2], c[3, 4] = np.inf, -np.inf, np.nan, -np.inf
+    factors = [1.0, -1.0, 0.0, -0.5, *([1j, 0.5 - 1j] if dtype.startswith("complex") else [])]
+    for alpha, beta in itertools.product(factors, factors):
+        with np.errstate(invalid="ignore"):
+            expected = special_sum(alpha, a, b, beta, c)
+        for keywords in TARGETS:
+            d = prismm.gemm(a, b, c, alpha=alpha, beta=beta, **keywords)
+            for got, wanted in zip([d.real, d.imag] if np.iscomplexobj(d) else [d], expected, strict=True):
+                odd = ~np.isfinite(wanted)
+                assert np.isfinite(got[~odd]).all(), (alpha, beta, keywords)
+                assert_same_bits(got[odd], wanted[odd].astype(got.dtype), f"{alpha} {beta} {keywords}")
 
 
 def test_complex_factors_of_real_matrices(seed):

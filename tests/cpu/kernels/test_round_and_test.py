@@ -238,21 +238,28 @@ def test_factors_of_any_size_lose_neither_bounds_nor_bits(mode, precision, rng):
     x[::5] = 0.0
     pair, nothing = (x, x * 2.0**-54), (np.zeros(n), np.zeros(n))
     bound = None if mode == RAW else np.ldexp(rng.random(n), -rng.integers(20, 500, n))
-    for factors in ([2.0**996, 0, 1, 0], [2.0**-1074, 0, 1, 0], [2.0**-980, 0, 2.0**-980, 0], [2.0**500, 0, 1, 0]):
+    for factors in (
+        [2.0**996, 0, 1, 0], [2.0**-1074, 0, 1, 0], [2.0**-980, 0, 2.0**-980, 0], [2.0**500, 0, 1, 0],
+        [1, 0, 0.7 * 2.0**-500, 1.1 * 2.0**-500], [1, 0, 0.7 * 2.0**600, 1.1 * 2.0**600],
+    ):  # fmt: skip
         exponent = rng.choice([-890, -600, 0, 600, 890], n)
         add = np.where(rng.random(n) < 0.5, 0.0, np.ldexp(rng.standard_normal(n), rng.integers(-500, 500, n)))
+        if factors[3]:  # two addends alone, most of whose sums are beyond ±2^800 or far below a result's last bit
+            add = np.ldexp(rng.standard_normal(n), rng.integers(-580, -550, n) if factors[3] < 1 else 410)
+        other = add * np.ldexp(rng.uniform(-1.0, 1.0, n), -rng.integers(0, 60, n))
         got, listed = round_and_test_sum(
-            pair, nothing, exponent, [add, np.zeros(n)], [float(f) for f in factors], fmt, mode, bound, None, 2.0**-20
+            pair, nothing, exponent, [add, other], [float(f) for f in factors], fmt, mode, bound, None, 2.0**-20
         )
         for index in set(range(n)) - listed:
             scale = exact_power(int(exponent[index]))
             term = Fraction(factors[0]) * (Fraction(float(x[index])) + Fraction(float(pair[1][index]))) * scale
             added = Fraction(factors[2]) * Fraction(float(add[index]))
-            value, size = term + added, abs(term) + abs(added)
+            more = Fraction(factors[3]) * Fraction(float(other[index]))
+            value, size = term + added + more, abs(term) + abs(added) + abs(more)
             e = Fraction(0) if mode == RAW else Fraction(factors[0]) * Fraction(float(bound[index])) * scale
             if mode == ROUNDING:
                 assert rn(value - e, fmt) == got[index] == rn(value + e, fmt), (factors, index)
             else:
                 near = rn(value - size / 2**96, fmt), rn(value + size / 2**96, fmt)
                 assert near[0] <= got[index] <= near[1], (factors, index)
-                assert e <= Fraction(2.0**-20) * max(abs(added), abs(value))
+                assert e <= Fraction(2.0**-20) * max(abs(added) + abs(more), abs(value))
