@@ -1,5 +1,6 @@
 """The bounds of reports and certificates against Fractions: rounded up, never below, and not far above."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -118,6 +119,26 @@ def test_bounds_near_the_end_of_the_range_are_rounded_up_too(rng):
         assert Fraction(float(got[j])) >= exact, (terms[0, j], c[0, j])
         short += got[j] < 1e-300
     assert short > 100
+
+
+@pytest.mark.parametrize("weight", [2.0**-30, -3.7])
+def test_no_entrys_bound_exceeds_the_exponent(weight, rng):
+    """Of one row and one column each, of norms far below the terms and far above them, and exact ones."""
+    left_over = []
+    for norms in itertools.product([0.0, 1.0, 300.0, 2.0**40], repeat=2):
+        for inexact in itertools.product([0.0, 1.0], repeat=2):
+            sides = []
+            for norm, one in zip(norms, inexact, strict=True):
+                terms = np.array([[norm], [1e300], [norm], [one]])
+                shift = rng.integers(-40, 40, 1)
+                sides.append(Scales(shift, np.zeros(1, np.int64), terms, np.empty((1, 0), np.int64)))
+            bound = ResidueBound(FP64, *sides, 1001, weight)
+            r, q = ([Fraction(float(x)) for x in side.terms[:, 0]] for side in sides)
+            first = r[3] * q[0] + q[3] * r[0] + r[3] * q[3] * 1001 / 4
+            scheme = first * abs(Fraction(weight)) / Fraction(2) ** int(sides[0].shift[0] + sides[1].shift[0])
+            if scheme:
+                left_over.append(bound.exponent() - (math.log2(scheme.numerator) - math.log2(scheme.denominator)))
+    assert len(left_over) >= 40 and min(left_over) >= -1e-9
 
 
 @pytest.mark.covering
