@@ -41,6 +41,7 @@ why = "No test is there to see it."
 
 @pytest.fixture
 def mutants(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
     spec = importlib.util.spec_from_file_location("mutants", ROOT / "tools/mutants.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "mutants", module)
@@ -88,7 +89,7 @@ def test_what_changes_and_what_stays(mutants):
             return f"{y + 1}"
         """
     )
-    found = [source[one.start : one.end] + " " + one.new for one in mutants._mutations().mutations(source)]
+    found = [source[one.start : one.end] + " " + one.new for one in mutants.mutations.mutations(source)]
     assert found == [
         "2 3", "< <=", "1 2", "and or", "not ", "== !=", "4 5", "- ", "<< >>", "1 2", "| &", "min max", "0.5 0.25",
         "+= -=", "ceil floor", "- +",

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import importlib.util
 import os
 import random
 import re
@@ -28,14 +27,21 @@ import tempfile
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+
+import mutations
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 DRAWN = Path(__file__).with_name("mutations.toml")
 SOURCE = Path("src/prismm")
+_WIDER = (
+    "tests/laws/test_gemm.py", "tests/laws/test_batches.py", "tests/laws/test_raw_value.py",
+    "tests/laws/test_matmul.py", "tests/laws/test_laws.py", "tests/laws/test_degenerate.py", "tests/schemes",
+    "tests/cpu", "tests/products", "tests/linalg",
+)  # fmt: skip
+"""Whose fast tests run where those of a group pass, unless the group names others."""
 REPLACED = ("tests", "pyproject.toml")
 """What `--tests-from` takes from another checkout."""
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "build", "*.egg-info")
@@ -89,11 +95,11 @@ class Fault:
 class Drawn(Fault):
     """A small change, found in a file's syntax tree; `old` may stand elsewhere, too."""
 
-    start: int = 0
+    change: mutations.Mutation = field(kw_only=True)
 
     def planted(self, text: str) -> str:
         """The file's text with the change."""
-        return text[: self.start] + self.new + text[self.start + len(self.old) :]
+        return self.change.applied(text)
 
 
 @dataclass(frozen=True)
@@ -137,22 +143,12 @@ def drawn(names: list[str], count: int, seed: int) -> list[Fault]:
         for file in groups[name]["files"]:
             path = SOURCE / file
             text = (ROOT / path).read_text()
-            for change in _mutations().mutations(text):
+            for change in mutations.mutations(text):
                 old = text[change.start : change.end]
                 called = f"{file}:{change.line} {old!r} -> {change.new!r} at {change.start}"
-                tests = Tests(tuple(groups[name]["tests"]), wider=tuple(groups[name]["wider"]))
-                found.append(Drawn(called, path, old, change.new, tests, groups[name]["why"], start=change.start))
+                tests = Tests(tuple(groups[name]["tests"]), wider=tuple(groups[name].get("wider", _WIDER)))
+                found.append(Drawn(called, path, old, change.new, tests, groups[name]["why"], change=change))
     return random.Random(seed).sample(found, min(count, len(found)))
-
-
-def _mutations() -> ModuleType:
-    """The module beside this file, however this one was loaded."""
-    if "prismm_mutations" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("prismm_mutations", Path(__file__).with_name("mutations.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[spec.name])
-    return sys.modules["prismm_mutations"]
 
 
 def copy_tree(source: Path, target: Path, *parts: str) -> None:

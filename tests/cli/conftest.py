@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this test's own, in which its commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    # This process began long ago, and a product in it would say at once what it does.
+    # The test process has used more CPU time than this limit, so each product would print the line for slow ones.
     monkeypatch.setattr(console, "_SOON", 1e6)
     return tmp_path
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import prismm
 from prismm.cli import product
 from tests.cli.conftest import COMMAND
 
@@ -71,7 +72,7 @@ def test_a_product_loads_what_it_needs(prismm_main: Run, folder: Path, rng: np.r
 def test_something_is_said_within_a_second(folder: Path, rng: np.random.Generator, arguments: tuple[str, ...]) -> None:
     """Of the processor's time: other processes run beside tests. Into pipes, where no bar is drawn.
 
-    OpenBLAS's threads wait for their first product by spinning, which takes a processor's time and nobody's.
+    OpenBLAS is limited to one thread: its other threads spin while they wait, which uses CPU time but delays nothing.
     """
     for name, shape in {"a": (50, 60), "b": (60, 40), "ab": (50, 40), "wide": (1500, 900), "tall": (900, 1500)}.items():
         np.save(name, rng.standard_normal(shape))
@@ -106,9 +107,7 @@ def test_a_large_check_says_what_it_does(prismm_main: Run, monkeypatch: pytest.M
     assert prismm_main(*check, "--json").err == ""
 
 
-def test_a_product_that_takes_a_while_says_what_it_does(
-    prismm_main: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_product_that_takes_a_while_says_what_it_does(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("a", np.eye(20))
     arguments = ("multiply", "a.npy", "a.npy", "-o", "c.npy", "--force")
     said = "prismm: multiplying a.npy by a.npy, 20x20 by 20x20\n"
@@ -140,6 +139,14 @@ command()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("(3 x 3) @ (3 x 3), float64 and float64 -> float64\n", "stopped\n")
+
+
+@pytest.mark.parametrize("kinds", [("float32", "int64"), ("bool", "bool"), ("bool", "float64"), (">f8", "f4")])
+def test_a_plan_is_printed_whole_and_once(kinds: tuple[str, str], prismm_main: Run) -> None:
+    a, b = (np.ones((4, 4), kind) for kind in kinds)
+    np.save("a", a)
+    np.save("b", b)
+    assert prismm_main("explain", "a.npy", "b.npy").out == f"{prismm.explain(a, b)}\n"
 
 
 def test_a_bar_that_nobody_sees_takes_what_rich_s_takes() -> None:

@@ -123,8 +123,8 @@ def test_bounds_near_the_end_of_the_range_are_rounded_up_too(rng):
 
 @pytest.mark.parametrize("weight", [2.0**-30, -3.7])
 def test_no_entrys_bound_exceeds_the_exponent(weight, rng):
-    """Of one row and one column each, of norms far below the terms and far above them, and exact ones."""
-    left_over = []
+    """One row and one column, exact or not, with norms far below and far above the number of terms."""
+    margins = []
     for norms in itertools.product([0.0, 1.0, 300.0, 2.0**40], repeat=2):
         for inexact in itertools.product([0.0, 1.0], repeat=2):
             sides = []
@@ -137,8 +137,8 @@ def test_no_entrys_bound_exceeds_the_exponent(weight, rng):
             first = r[3] * q[0] + q[3] * r[0] + r[3] * q[3] * 1001 / 4
             scheme = first * abs(Fraction(weight)) / Fraction(2) ** int(sides[0].shift[0] + sides[1].shift[0])
             if scheme:
-                left_over.append(bound.exponent() - (math.log2(scheme.numerator) - math.log2(scheme.denominator)))
-    assert len(left_over) >= 40 and min(left_over) >= -1e-9
+                margins.append(bound.exponent() - (math.log2(scheme.numerator) - math.log2(scheme.denominator)))
+    assert len(margins) >= 40 and min(margins) >= -1e-9
 
 
 @pytest.mark.covering

@@ -257,10 +257,8 @@ def special_sum(alpha, a, b, beta, c):
         return [x.real, x.imag] if np.iscomplexobj(x) else [x]
 
     def scaled(factor, parts):
-        if len(parts) == 1:
-            return [factor.real * parts[0]] if factor.real else [np.zeros(parts[0].shape)]
-        pairs = ((factor.real, -factor.imag), (factor.imag, factor.real))
-        return [sum(f * x for f, x in zip(pair, parts, strict=True) if f) + 0.0 * np.zeros(c.shape) for pair in pairs]
+        rows = ((factor.real, -factor.imag), (factor.imag, factor.real)) if len(parts) == 2 else ((factor.real,),)
+        return [sum((f * x for f, x in zip(row, parts, strict=True) if f), np.zeros(c.shape)) for row in rows]
 
     product = [a @ b]
     if np.iscomplexobj(a):
@@ -271,10 +269,10 @@ def special_sum(alpha, a, b, beta, c):
 
 @each_dtype
 def test_specials_under_factors_of_every_kind(dtype, seed):
-    """1 and -1, 0 and what is neither, real and imaginary: Inf and NaN of operands and of c stand where IEEE's do."""
+    """The result has Inf and NaN in the entries where IEEE arithmetic has them, for every pair of factors."""
     a, b = HOSTILE["normal"](4, 3, 5, seed, dtype)
     c, _ = HOSTILE["normal"](4, 5, 1, seed + 1, dtype)
-    # In one part of a complex element alone, so that the other part tells which factors it met.
+    # Complex elements get a special real part and keep a finite imaginary part.
     a[1, 2], b[0, 3], b[2, 0] = np.inf, np.nan, -np.inf
     c[0, 0], c[1, 1], c[2, 2], c[3, 4] = np.inf, -np.inf, np.nan, -np.inf
     factors = [1.0, -1.0, 0.0, -0.5, *([1j, 0.5 - 1j] if dtype.startswith("complex") else [])]

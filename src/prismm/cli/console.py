@@ -23,12 +23,12 @@ def say(text: str) -> None:
 
 
 _SOON = 0.6
-"""Seconds of the processor's time since the process began: whoever waits longer is told for what."""
+"""CPU seconds since the process started after which `said_unless_soon` prints its line."""
 
 
 @contextlib.contextmanager
 def said_unless_soon(text: str) -> Iterator[None]:
-    """Say on stderr what the block does, where it is not done soon and no bar shows it."""
+    """Print `text` on stderr if the block is still running after `_SOON`. A terminal shows a progress bar instead."""
     if is_watched():
         yield
         return

@@ -47,17 +47,17 @@ def explain(
     first = _heading(left, right, keywords)  # before engines prove themselves, which takes most of the time
     if first:
         print(first, flush=True)
-    plan = str(prismm.explain(left, right, **keywords))
-    print(plan.removeprefix(f"{first}\n"))
+    print(str(prismm.explain(left, right, **keywords)).removeprefix(f"{first}\n"))
 
 
 def _heading(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any], keywords: dict[str, Any]) -> str:
-    """The plan's first line; empty where the operands do not fit, which the planner reports."""
+    """The plan's first line; empty for operands that do not fit, or of bools: the planner tells of these."""
     from prismm.cli.matrices import result_dtype
     from prismm.core.plan import heading
 
     (m, k), (rows, n) = left.shape, right.shape
-    if k != rows:
+    # Plans name other types for bools: the planner converts them to numbers.
+    if k != rows or "b" in (left.dtype.kind, right.dtype.kind):
         return ""
     names = left.dtype.name, right.dtype.name
     return heading((), (m, k, n), names, result_dtype(left.dtype, right.dtype, keywords).name)

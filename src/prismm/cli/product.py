@@ -34,7 +34,7 @@ _CHECKPOINT = 0.5  # seconds between flushes: what a power cut can cost
 class Request:
     """What the command line asks for; ``options`` are keyword arguments of ``prismm.matmul``.
 
-    announced: say what is multiplied, where that takes a while and no bar shows it.
+    announced: whether stderr names the operands of a slow product when it is not a terminal.
     """
 
     a: Path

@@ -151,7 +151,7 @@ class Plan:
 
 
 def heading(batch: tuple[int, ...], sizes: tuple[int, int, int], operands: tuple[str, str], result: str) -> str:
-    """A plan's first line: what is multiplied, of m, k and n.
+    """A plan's first line: shapes and types of the product. `sizes` are m, k and n.
 
     >>> heading((), (2, 3, 4), ("float64", "float32"), "float64")
     '(2 x 3) @ (3 x 4), float64 and float32 -> float64'

@@ -26,16 +26,16 @@ def pairs(rng: np.random.Generator, precision: int, count: int) -> tuple[np.ndar
     )
     high[::97] = 0.0
     low[::97] = 0.0
-    # Most low parts keep their distance to half an ulp of high, the others are any size beside it.
+    # Three quarters of the low parts are scaled with high; the others have a size of their own.
     shift = rng.integers(-40, 20, count)
     beside = np.where(rng.random(count) < 0.75, shift, rng.integers(-2, 3, count))
     return np.ldexp(high, shift), np.ldexp(low, beside)
 
 
 def nearly_decided(rng: np.random.Generator, high: np.ndarray, low: np.ndarray, precision: int) -> np.ndarray:
-    """Bounds of about the distance from high + low to where its rounding turns; 0 where that is a midpoint itself."""
+    """Bounds close to the distance between high + low and the nearest midpoint of two floats."""
     ulp = np.ldexp(1.0, np.frexp(high)[1] - precision)
-    # Of high + low in ulps the part beyond an integer, exactly, but for low far below an ulp.
+    # The fraction of (high + low) / ulp; exact unless low is far below an ulp.
     beyond = np.mod(high / ulp, 1.0) + low / ulp
     return np.abs(beyond - np.floor(beyond) - 0.5) * ulp * rng.uniform(0.5, 1.5, high.size)
 
@@ -114,7 +114,7 @@ def test_nothing_undecided_is_settled(precision, rng):
 @pytest.mark.parametrize("precision", [53, 24])
 @pytest.mark.parametrize("slack", [2.0**-20, 0.25])
 def test_magnitudes_cover_the_bound(slack, precision, rng):
-    """A half of the bounds lie beside the largest that is covered, as near as the last bits of its own."""
+    """Half of the bounds are within a few last bits of the largest bound that passes."""
     fmt = FORMATS[precision]
     high, low = pairs(rng, precision, 4000)
     exponent = rng.integers(-20, 20, high.size)
@@ -244,7 +244,7 @@ def test_factors_of_any_size_lose_neither_bounds_nor_bits(mode, precision, rng):
     ):  # fmt: skip
         exponent = rng.choice([-890, -600, 0, 600, 890], n)
         add = np.where(rng.random(n) < 0.5, 0.0, np.ldexp(rng.standard_normal(n), rng.integers(-500, 500, n)))
-        if factors[3]:  # two addends alone, most of whose sums are beyond ±2^800 or far below a result's last bit
+        if factors[3]:  # tiny or huge addends: sums beyond 2^800, or below the last bit of a result
             add = np.ldexp(rng.standard_normal(n), rng.integers(-580, -550, n) if factors[3] < 1 else 410)
         other = add * np.ldexp(rng.uniform(-1.0, 1.0, n), -rng.integers(0, 60, n))
         got, listed = round_and_test_sum(

@@ -1,4 +1,4 @@
-"""The look at a native product that finds most of them ordinary: what it may not let pass."""
+"""The quick check that accepts a native product: which products it has to reject."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from prismm.formats import FP32
 from prismm.schemes.native import Native
 
 TERMS = 2 * SHORT[4]
-"""Of float32 from which on rounding may hide an overflow."""
+"""A float32 sum of so many terms may hide an overflow."""
 
 
 def cancelling(rng: np.random.Generator, rows: int, columns: int, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """Terms ±size² of which every sum, in any order, is exact; all of them are 0."""
+    """Operands whose products are ±size². Their sums are exact in any order, and 0."""
     signs = rng.permuted(np.tile(np.repeat([1.0, -1.0], TERMS // 2), (columns, 1)), axis=1).T
     return np.full((rows, TERMS), size, np.float32), (size * signs).astype(np.float32)
 
 
 @pytest.mark.parametrize("side", [2, 100])
-def test_long_sums_of_huge_terms_are_looked_at(side, rng):
-    """They are 0 as computed, and their terms leave room for an error beyond the largest float."""
+def test_long_sums_of_huge_terms_are_rejected(side, rng):
+    """The computed sums are 0, but the error bound of such terms exceeds the largest float."""
     assert (side * side < PIECE) == (side == 2)
     huge, small = cancelling(rng, side, side, 2.0**60), cancelling(rng, side, side, 2.0)
     assert ordinary_product(*huge) is None
@@ -33,7 +33,7 @@ def test_long_sums_of_huge_terms_are_looked_at(side, rng):
     assert found is not None and not found.any()
 
 
-def test_long_sums_of_huge_terms_in_a_batch_are_looked_at(rng):
+def test_long_sums_of_huge_terms_in_a_batch_are_rejected(rng):
     count = CACHED // 16 + 3
     for batch in (2, count):
         a, b = (np.broadcast_to(x, (batch, *x.shape)).copy() for x in cancelling(rng, 4, 4, 2.0**20))
@@ -44,14 +44,14 @@ def test_long_sums_of_huge_terms_in_a_batch_are_looked_at(rng):
 
 
 def whole(a: np.ndarray, b: np.ndarray, c: np.ndarray, **factors: Any) -> np.ndarray:
-    """Which products of a batch need no closer look."""
+    """Which products of a batch the quick check accepts."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)
     job = Job(FP32, parse_target("native"), a.shape[-1] + 1, False, 1, 1 << 30, Epilogue(c=c, **factors))
     return Whole(Native(), a, b, out, job).multiply(as_torch=False)
 
 
-def test_sums_with_c_are_looked_at_as_products_are(rng):
-    """Each matrix for itself: a long sum of huge terms, an overflow by C alone, and one that alpha may make."""
+def test_sums_with_c_are_checked_as_products_are(rng):
+    """The check rejects a long sum of huge terms, an overflow that C causes, and one that alpha may cause."""
     pieces = [cancelling(rng, 3, 3, size) for size in (2.0, 2.0**60, 2.0, 2.0)]
     a, b = (np.stack(x) for x in zip(*pieces, strict=True))
     c = np.zeros((4, 3, 3), np.float32)

@@ -1,4 +1,4 @@
-"""Sums of two numbers of up to 107 bits: what is left of them rounds as the exact sum does, in every direction."""
+"""`sum_of_two` adds numbers of up to 107 bits: its result rounds to the same float as the exact sum, in every mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sum_of_two = numba.njit(error_model="numpy")(dot_two_sums.sum_of_two.py_func)
 
 
 def ends(value: Fraction, precision: int) -> tuple[Fraction, Fraction, Fraction]:
-    """A magnitude rounded down and up to so many bits, and where between them it lies, as a sign beside the middle."""
+    """`value` rounded down and up to `precision` bits, and the sign of its distance from their midpoint."""
     shift = value.numerator.bit_length() - value.denominator.bit_length() - precision
     while value / Fraction(2) ** shift >= 1 << precision:
         shift += 1
@@ -24,7 +24,7 @@ def ends(value: Fraction, precision: int) -> tuple[Fraction, Fraction, Fraction]
 
 
 def number(rng: np.random.Generator) -> tuple[int, int]:
-    """h and m of one sign, of any length; low bits are few as often as many."""
+    """Random h and m of the same sign. The number h·2^54 + m has up to 107 bits, often with trailing zeros."""
     bits = int(rng.integers(0, 108))
     size = int.from_bytes(rng.bytes(14), "big") >> (112 - bits) if bits else 0
     if rng.random() < 0.4:
@@ -35,7 +35,7 @@ def number(rng: np.random.Generator) -> tuple[int, int]:
     return sign * (size >> 54), sign * (size & ((1 << 54) - 1))
 
 
-def test_what_is_left_of_a_sum_rounds_as_the_sum_does(rng):
+def test_the_result_rounds_as_the_exact_sum(rng):
     wide = cancelled = 0
     for _ in range(2000):
         (h1, m1), (h2, m2) = number(rng), number(rng)
@@ -48,7 +48,7 @@ def test_what_is_left_of_a_sum_rounds_as_the_sum_does(rng):
             e2 = e1 + int(rng.integers(-3, 4))
         exact = ((h1 << 54) + m1) * Fraction(2) ** e1 + ((h2 << 54) + m2) * Fraction(2) ** e2
         negative, m, e, sticky = sum_of_two(*(np.int64(x) for x in (h1, m1, e1, h2, m2, e2)))
-        # A half stands for what lies below the last bit.
+        # The sticky flag stands for a fraction of the last bit; one half represents it.
         left = (int(m) + (Fraction(1, 2) if sticky else 0)) * Fraction(2) ** int(e)
         what = (h1, m1, e1, h2, m2, e2, m, e, sticky)
         assert (left == 0) == (exact == 0), what
