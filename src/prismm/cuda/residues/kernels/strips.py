@@ -2,7 +2,8 @@
 
 Few are recomputed one by one, by the program that finds them. More are certified by products of magnitudes, where
 |a||b| may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by
-more moduli (`many`) if that is expected to be faster, and once more by the most that there are. What is left then is
+more moduli (`many`) if that is expected to be faster, and once more by the most that there are; operands of which
+neither decides most entries are balanced first (`balance`). What is left then is
 summed by rows where it is much, and one by one. Values are those of a CPU on every path.
 """
 
@@ -19,12 +20,9 @@ from prismm.cuda.residues.kernels.many import (
     SHARE,
     SYSTEMS,
     choose,
-    finished,
     multiply_again,
     seconds_again,
     seconds_alone,
-    take,
-    wait_for,
 )
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
@@ -36,6 +34,7 @@ from prismm.cuda.residues.kernels.repair import (
     strip_of,
     tiles_of,
 )
+from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
@@ -163,7 +162,7 @@ def _recompute_rows(
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, space,
-    listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
+    listed, measures, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
     q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
@@ -216,20 +215,20 @@ def repair_strips(
             if (judged > 0) & (uncertified > many_of_all):
                 entries = wide(batches) * PARTS * m * n
                 elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
-                rung = choose(
+                rung, balance = choose(
                     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
-                    seconds, lost, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
-                    row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
+                    seconds, measures, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
+                    row_batches, column_batches, PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK,
                 )  # fmt: skip
                 run = tl.full([], 0, tl.int32)
                 run = tl.where(rung == SYSTEMS, 2, run)
                 while run < 2:
                     multiply_again(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                        column_stride, flags, entry_flags, space, listed, lost, rows,
-                        columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung, m, n,
-                        terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
-                        B_ALONG, TILE, STRIP, COLUMNS,
+                        column_stride, flags, entry_flags, space, listed, measures, rows, columns, powers, base,
+                        reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms, q,
+                        blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG, B_ALONG,
+                        TILE, STRIP, COLUMNS,
                     )  # fmt: skip
                     uncertified -= tl.load(state + REPAIRED + 1 + run)
                     # Once more by the most moduli, which may make all exact, if what is left is worth that.
