@@ -61,7 +61,7 @@ SYSTEMS = {
 SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6, 5e-11)
 """What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
 
-COUNTERS, AGAIN_FIRST, AGAIN_LAST = 32, 10, 11
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 33, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
 that more moduli recomputed, at first and at last.
 """

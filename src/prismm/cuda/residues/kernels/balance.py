@@ -141,7 +141,10 @@ def moved_of(measures, vectors, k, balance, h):
 def nothing_meets(measures, vectors, k, row, column, inside):
     """Whether the inner indices at which a row is not zero end before those of a column begin, or the reverse."""
     ends = measures + wide(vectors) * ENDS_AT
-    row_first, row_last = (tl.load(ends + row, mask=inside, other=0), tl.load(ends + vectors + row, mask=inside, other=0))
+    row_first, row_last = (
+        tl.load(ends + row, mask=inside, other=0),
+        tl.load(ends + vectors + row, mask=inside, other=0),
+    )
     first, last = (tl.load(ends + column, mask=inside, other=0), tl.load(ends + vectors + column, mask=inside, other=0))
     # First ones are counted from the end.
     return (row_last + first <= k) | (last + row_first <= k)

@@ -63,8 +63,10 @@ SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
 
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
-CERTIFY, CHOOSE, RUN, MEASURE = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5), tl.constexpr(24)
-"""Of strips that magnitudes certify; of the sample; of two runs; of four stages that measure operands."""
+CERTIFY, CHOOSE, RUN, MEASURE, LAST = (tl.constexpr(x) for x in (1, 3, 5, 24, 32))
+"""Of strips that magnitudes certify; of the sample; of two runs; of four stages that measure operands; of what is left
+then, where nobody waits.
+"""
 
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that

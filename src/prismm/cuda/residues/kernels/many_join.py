@@ -18,8 +18,8 @@ from prismm.cuda.residues.kernels.balance import (
     BALANCES,
     NORM_BITS,
     choice_of,
-    nothing_meets,
     norm_of,
+    nothing_meets,
     scale_of,
     with_product,
 )
