@@ -1,5 +1,5 @@
-"""Uncertified entries that are made again by more moduli, of operands as given or balanced: tables, panels, and the bits
-on a GPU, by whatever way.
+"""Uncertified entries that are made again by more moduli, of operands as given or balanced: tables, panels, and the
+bits on a GPU, by whatever way.
 """
 
 import dataclasses

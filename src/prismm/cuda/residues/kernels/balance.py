@@ -323,8 +323,8 @@ def shared_bits(of_rows, of_columns, room):
 
 @triton.jit
 def decided_by(measures, vectors, k, balance, room, spare):
-    """(of 128 entries of the sample and some systems of so much room, whether the system decides the entry; whether the
-    sample has so many). spare: bits below an entry's exponent that suffice.
+    """Of 128 entries of the sample and some systems of so much room, whether the system decides the entry; not where the
+    sample has fewer. spare: bits below an entry's exponent that suffice.
     """
     lanes = tl.arange(0, SAMPLES)
     record = _choices(measures, vectors, k) + BALANCES * CHOICE + lanes * RECORD
@@ -343,7 +343,7 @@ def decided_by(measures, vectors, k, balance, room, spare):
     enough = enough & (kind == ORDINARY_ENTRY)[:, None]
     zero = nothing_meets(measures, vectors, k, row, column, there)
     exact = ((row_loses | column_loses) == 0)[None, :]
-    return (exact | zero[:, None] | enough) & there[:, None], there
+    return (exact | zero[:, None] | enough) & there[:, None]
 
 
 @triton.jit
@@ -352,8 +352,8 @@ def with_product(h, m, t, x, y, exponent):
     |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
 
     x·y = p + r without error. A small product, below 2^-600, only breaks ties where it is the only one, and none is
-    middling, which is below 2^-400: what else there is is 0, or a multiple of 2^-506. So 2^-900 with its sign stands for
-    it. Four sweeps of TwoSum leave the sum of five numbers as it is.
+    middling, which is below 2^-400: whatever else there is is 0, or a multiple of 2^-506. So 2^-900 with its sign stands
+    for it. Four sweeps of TwoSum leave the sum of five numbers as it is.
     """
     fx, ex = fraction(x)
     fy, ey = fraction(y)

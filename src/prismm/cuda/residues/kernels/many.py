@@ -6,8 +6,9 @@ surely where 2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 i
 
 Where that takes longer than the largest system and a closer look at the operands, they are measured anew (`balance`).
 
-Programs take tickets (`tickets`), whose order is that of the work: splits, then products, then joins of a panel of rows
-and one of columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is done.
+Programs take tickets (`tickets`), whose order is that of the work: splits, then products, then joins of a panel of
+rows and one of columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is
+done.
 
 Per panel of R rows and C columns, M moduli and k terms: M·(R + C)·k bytes of residues, 2·M·R·C·k operations in INT8,
 M·R·C bytes of digits.
@@ -222,7 +223,7 @@ def choose(
         each += elements.to(tl.float32) * tl.load(seconds + BY_SPLIT)
         again = moduli.to(tl.float32) * each + (tl.load(seconds + START) + measuring)
         for x in range(BALANCES):
-            decides, there = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
+            decides = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
             shares = 1.0 - tl.sum(decides.to(tl.int32), 0).to(tl.float32) / voters
             of_each = tl.where(which < SYSTEMS, again + shares * alone, float("inf"))
             least = tl.min(of_each, 0)
@@ -419,8 +420,8 @@ def multiply_again(
                 )  # fmt: skip
             elif (j_first == 0) & (part == 0):
                 _split_task(
-                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS), base,
-                    i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches, row_batches,
+                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS),
+                    base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches, row_batches,
                     height, pitch, part, PARTS, A_ALONG, False,
                 )  # fmt: skip
         elif task < splits + products:
