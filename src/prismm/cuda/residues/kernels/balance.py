@@ -323,8 +323,8 @@ def shared_bits(of_rows, of_columns, room):
 
 @triton.jit
 def decided_by(measures, vectors, k, balance, room, spare):
-    """Of 128 entries of the sample and some systems of so much room, whether the system decides the entry; not where the
-    sample has fewer. spare: bits below an entry's exponent that suffice.
+    """Of 128 entries of the sample and some systems of so much room, whether the system decides the entry; not where
+    the sample has fewer. spare: bits below an entry's exponent that suffice.
     """
     lanes = tl.arange(0, SAMPLES)
     record = _choices(measures, vectors, k) + BALANCES * CHOICE + lanes * RECORD
@@ -352,8 +352,8 @@ def with_product(h, m, t, x, y, exponent):
     |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
 
     x·y = p + r without error. A small product, below 2^-600, only breaks ties where it is the only one, and none is
-    middling, which is below 2^-400: whatever else there is is 0, or a multiple of 2^-506. So 2^-900 with its sign stands
-    for it. Four sweeps of TwoSum leave the sum of five numbers as it is.
+    middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
+    Four sweeps of TwoSum leave the sum of five numbers as it is.
     """
     fx, ex = fraction(x)
     fy, ey = fraction(y)

@@ -421,8 +421,8 @@ def multiply_again(
             elif (j_first == 0) & (part == 0):
                 _split_task(
                     task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS),
-                    base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches, row_batches,
-                    height, pitch, part, PARTS, A_ALONG, False,
+                    base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches,
+                    row_batches, height, pitch, part, PARTS, A_ALONG, False,
                 )  # fmt: skip
         elif task < splits + products:
             _product_task(
