@@ -101,8 +101,8 @@ def _matmul(
     a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None,
     given: Given | None = None, symmetric: str | None = None,
 ) -> Any:  # fmt: skip
-    """`matmul`, but for errors of memory; symmetric: see `core.problem.Problem`, None returned where the scheme leaves no
-    tiles out.
+    """`matmul`, but for errors of memory; symmetric: see `core.problem.Problem`, and None is returned where the scheme
+    leaves no tiles out.
     """
     import torch
 
@@ -217,8 +217,8 @@ def gemm(
 def symmetric(
     a: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: tuple[Any, ...]
 ) -> Any:  # fmt: skip
-    """alpha·a·aᵀ + beta·c of tensors, entries above the diagonal as copies; hermitian: with the conjugate transpose. None
-    where the scheme, or integers that take several terms each, leave no tiles out.
+    """alpha·a·aᵀ + beta·c of tensors, entries above the diagonal as copies; hermitian: with the conjugate transpose.
+    None where the scheme, or integers that take several terms each, leave no tiles out.
     """
     how = "C" if hermitian else "T"
     b = cuda_gemm.transposed(a, how, "trans_b")

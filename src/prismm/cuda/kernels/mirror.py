@@ -13,8 +13,8 @@ SIDE = 64
 
 @triton.jit(do_not_specialize=["tiles"])
 def mirror(out, n, tiles, PARTS: tl.constexpr, CONJUGATE: tl.constexpr, SIDE: tl.constexpr):
-    """out (batches, n, n), contiguous: every entry above the diagonal is the one below it; CONJUGATE: its conjugate, and
-    imaginary parts of the diagonal are 0. out: real numbers, imaginary parts (PARTS is 2) one after the real ones.
+    """out (batches, n, n), contiguous: every entry above the diagonal is the one below it; CONJUGATE: its conjugate,
+    and imaginary parts of the diagonal are 0. out: real numbers, imaginary parts (PARTS is 2) one after the real ones.
 
     A program a tile of tiles² in each matrix; those above the diagonal have nothing to do.
     """

@@ -111,12 +111,13 @@ def queue_blocks(
     parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts)
-    lower = lower and (m, n) == z.shape[1:]
+    lower_on = a.device if lower and (m, n) == z.shape[1:] else None
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
         with program.scope():
             multiword_launches.queue(
-                *some, config, counts, device, program, number == 0, lower=lower, one_matrix=lower and one_matrix
-            )
+                *some, config, counts, device, program, number == 0, lower_on=lower_on,
+                one_matrix=one_matrix and lower_on is not None,
+            )  # fmt: skip
 
 
 def blocks_of(

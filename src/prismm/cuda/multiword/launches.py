@@ -49,6 +49,8 @@ from prismm.cuda.symmetric import lower_tiles
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
+    import torch
+
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
     from prismm.cuda.launch.arguments import BufferView, Tiled
@@ -231,10 +233,11 @@ class Matrices:
 
 def queue(
     a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
-    clear: bool = True, *, lower: bool = False, one_matrix: bool = False,
+    clear: bool = True, *, lower_on: torch.device | None = None, one_matrix: bool = False,
 ) -> None:  # fmt: skip
-    """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0; lower:
-    without tiles above the diagonal; one_matrix: b is a's transpose, real, and is not split.
+    """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0;
+    lower_on: the device, where tiles above the diagonal are left out, else None; one_matrix: b is a's transpose, real,
+    and is not split.
 
     a, b: rows or columns contiguous. out: contiguous rows.
     """
@@ -258,7 +261,7 @@ def queue(
         torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
     )
     flags = to.allocate(torch.int32, batches * m, -(-n // 32))
-    if lower:
+    if lower_on is not None:
         to.zero(flags)
     _split(a, b, split, scales, counts, clear, pitch, config, device, to, one_matrix=one_matrix)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
@@ -285,11 +288,9 @@ def queue(
             "STAGES": sm90.STAGES[words.count], "GROUP": sm90.GROUP, "EVEN": even, "BRING": result is not None,
             **sm90.LAUNCH,
         }  # fmt: skip
-        if lower:
+        if lower_on is not None:
             # Columns are those of real numbers: a tile of complex ones is half as wide.
-            order = lower_tiles(
-                down_tiles, across_tiles, tile, tile // parts, sm90.GROUP, torch.device("cuda", device.index)
-            )
+            order = lower_tiles(down_tiles, across_tiles, tile, tile // parts, sm90.GROUP, lower_on)
             to.launch(
                 sm90.symmetric_words_product, (min(device.programs, len(order) * batches),), described, out.data,
                 result or described, scales, flags, order, *sizes, len(order), SAME=one_matrix, **constants,
@@ -307,7 +308,7 @@ def queue(
             product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, flags, m, n,
             pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
-            **({"LOWER": parts, "SAME": one_matrix} if lower else {}), **product.LAUNCH,
+            **({"LOWER": parts, "SAME": one_matrix} if lower_on is not None else {}), **product.LAUNCH,
         )  # fmt: skip
     repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 

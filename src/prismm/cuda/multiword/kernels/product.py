@@ -23,7 +23,8 @@ def words_product(
     SAME: tl.constexpr = False,
 ):  # fmt: skip
     """As `multiword.kernels.product_sm90.words_product`; words is a pointer, CHUNK in elements, program axis 1 the
-    batch. LOWER: real numbers of an entry, where tiles above the diagonal, whose flags stay 0, are left out. SAME: columns are the rows, split once.
+    batch. LOWER: real numbers of an entry, where tiles above the diagonal, whose flags stay 0, are left out. SAME:
+    columns are the rows, split once.
     """
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)

@@ -181,10 +181,7 @@ def _multiply(
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)
-    if SAME:
-        left_vectors = 0
-    else:
-        left_vectors = (batches * m + 15) // 16 * 16
+    left_vectors = 0 if SAME else (batches * m + 15) // 16 * 16
     vectors = left_vectors + (batches * n + 15) // 16 * 16
     stage = 0
     phase = 0

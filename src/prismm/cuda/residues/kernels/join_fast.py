@@ -316,8 +316,8 @@ def join_fast(
     PRECISION: tl.constexpr, PARTS: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr,
     BLOCK: tl.constexpr, EVEN: tl.constexpr, NVIDIA: tl.constexpr, LOWER: tl.constexpr = False,
 ):  # fmt: skip
-    """Join a strip of STRIP rows and BLOCK columns; flags: a word a strip, by (batch, parts, strips, blocks). LOWER: not
-    one above the diagonal, which has no flags.
+    """Join a strip of STRIP rows and BLOCK columns; flags: a word a strip, by (batch, parts, strips, blocks). LOWER:
+    not one above the diagonal, which has no flags.
 
     TESTED: in MAGNITUDE, that kappa is not 0. k: terms. PARTS: 2 for complex numbers, out's parts being neighbours;
     program axis 2: matrices of a batch, times parts.

@@ -13,9 +13,9 @@ at k = 2048, whose products are 16.4, 19.6 are left. In time that is less, as po
 gain: three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1
 and 3; a consumer that starts later; tiles that are as long as they are high; 192 rows.
 
-`symmetric_residue_product` leaves out tiles that lie above the diagonal: which ones are left it reads from a table. Where
-both operands are one matrix, both are the right one's planes, whose rows are permuted and whose residues have no factor:
-so rows go back to their order, and sums are multiplied by the factor, when they are reduced.
+`symmetric_residue_product` leaves out tiles that lie above the diagonal: which ones are made it reads from a table.
+Where both operands are one matrix, both are the right one's planes, whose rows are permuted and whose residues have no
+factor: so rows go back to their order, and sums are multiplied by the factor, when they are reduced.
 
 `strassen_products` makes the seven products of `strassen`: the same tiles in the same turns, each from a
 quarter of an operand or of its sums, found by TMA from where that begins.
@@ -96,11 +96,7 @@ def plane_and_place(tile, tiles_m, tiles_n, order, kept, GROUP: gl.constexpr, LO
 @gluon.jit
 def tiles_of_plane(tiles_m, tiles_n, kept, LOWER: gl.constexpr):
     """Tiles of a plane."""
-    if LOWER:
-        tiles = kept
-    else:
-        tiles = tiles_m * tiles_n
-    return tiles
+    return kept if LOWER else tiles_m * tiles_n
 
 
 @gluon.jit
