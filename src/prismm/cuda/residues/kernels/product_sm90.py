@@ -50,7 +50,7 @@ def _reduction(sums: int, times: bool = False) -> str:
     products. A residue below 2p times the factor is below 2^17, of which the quotient is too small by 1 at most, too.
     """
     p, magic, bias, factor = (f"${1 + sums + x}" for x in range(4))
-    again = f"mul.lo.u32 u, r#, {factor}; mul.hi.u32 q, u, {magic}; mad.lo.s32 r#, q, n, u; " if times else ""
+    again = f"mad.lo.s32 u, r#, {factor}, 0; mul.hi.u32 q, u, {magic}; mad.lo.s32 r#, q, n, u; " if times else ""
     lines = [f"{{ .reg .b32 u, q, s, l, h, n, r<4>; neg.s32 n, {p};"]
     for x in range(sums):
         lines.append(
