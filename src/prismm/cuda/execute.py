@@ -196,9 +196,12 @@ def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
 
 
 def _is_one_matrix(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the columns of b, real, are the rows of a, in the same memory."""
-    same = a.data_ptr() == b.data_ptr() and a.shape == b.mT.shape and a.stride() == b.mT.stride()
-    return same and not a.is_complex()
+    """Whether the columns of b, real, are the rows of a, in the same memory; both (batch, ·, ·)."""
+    if a.is_complex() or a.data_ptr() != b.data_ptr() or a.shape != b.mT.shape:
+        return False
+    # From one matrix to the next there is a step only where there are several.
+    first = 0 if len(a) > 1 else 1
+    return a.stride()[first:] == b.mT.stride()[first:]
 
 
 def _queued(

@@ -27,8 +27,8 @@ def planes_program(
     left: Any, right: Any, device: Device, strassen: bool = False, lower: bool = False
 ) -> tuple[Program, BufferView, Callable[[Any], None]]:
     """The program that multiplies planes (batch or 1, moduli, rows, k) as kernels take them, where their digits are,
-    and what puts the planes into its scratch memory. quarters: by way of seven products of quarters; lower: without tiles
-    above the diagonal, from one set of planes where left is right.
+    and what puts the planes into its scratch memory. quarters: by way of seven products of quarters; lower: without
+    tiles above the diagonal, from one set of planes where left is right.
     """
     moduli, k = left.shape[1], left.shape[3]
     sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
