@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("triton")
 
 import prismm
+import prismm.linalg
 from prismm import Native, Residues, ScaledHalf, Slices, TileInt8, Words
 from prismm.errors import PrismmError
 from tests.cuda.harness.pretended import FREE, GPUS, forget, pretended
@@ -124,6 +125,26 @@ def repeated(kind: str, shape: str, batch: tuple[int, ...] = (), **keywords: Any
     return " ".join(["repeated", kind, told, *(f"{key}={x}" for key, x in keywords.items())]), call
 
 
+def symmetric(
+    kind: str, shape: str, batch: tuple[int, ...] = (), verb: str = "herk", alpha: complex = 1.0, **keywords: Any
+) -> Call:  # fmt: skip
+    """A product of a matrix and its own transpose; where alpha is not 1, with C."""
+    n, k = map(int, shape.split("x"))
+    told = "".join(f"{size}·" for size in batch) + shape
+    factor = [] if alpha == 1 else [f"{alpha}"]
+    name = " ".join([verb, kind, told, *factor, *(f"{key}={x}" for key, x in keywords.items())])
+    multiply = getattr(prismm.linalg, verb)
+
+    def call() -> Any:
+        a = operand(kind, *batch, *((k, n) if verb == "gram" else (n, k)))
+        if alpha == 1:
+            return multiply(a, **keywords)
+        c = operand(kind, *batch, n, n)
+        return multiply(a, c, alpha=alpha, beta=1.0, uplo="L", **keywords)
+
+    return name, call
+
+
 REAL = {"f64": 1e-11, "f32": 1e-4}
 SCHEMES: dict[str, tuple[Any, ...]] = {
     "f32": (
@@ -196,6 +217,19 @@ def calls() -> Iterator[Call]:
         yield repeated(kind, "40x50x60", reproducible=True)
         yield repeated(kind, "2000x1500x2100", scheme=Residues(9))
     yield repeated("f32", "100x90x80", (3,), scheme=ScaledHalf())
+    for kind in ("f64", "f32"):
+        for keywords in ({}, {"reproducible": True}, CORRECT):
+            yield symmetric(kind, "4096x4096", **keywords)
+        yield symmetric(kind, "4096x4096", verb="gram", reproducible=True)
+        yield symmetric(kind, "1024x300", (3,), verb="syrk", reproducible=True)
+        yield symmetric(kind, "2048x1024", alpha=0.5)
+        yield symmetric(kind, "300x200", reproducible=True)
+    yield symmetric("f32", "4096x512")
+    yield symmetric("c128", "1000x500", reproducible=True)
+    yield symmetric("c64", "3000x2000")
+    yield symmetric("f64", "11000x11000", reproducible=True)  # not by quarters
+    yield symmetric("f64", "3000x16", scheme=Slices(slices=3))  # in panels
+    yield symmetric("big", "600x20")
     yield reported("f64", "100x90x80")
     yield reported("f64", "100x90x80", reproducible=True)
     yield reported("f32", "300x500x200", scheme=ScaledHalf(), accuracy="native")
@@ -209,6 +243,8 @@ def calls_elsewhere() -> Iterator[Call]:
     yield product("f32", "300x500x200", scheme=TileInt8())
     yield product("f64", "300x500x200", scheme=Slices("int8", slices=7))
     yield product("c128", "100x90x80", **CORRECT)
+    yield symmetric("f64", "1000x300", reproducible=True)
+    yield symmetric("f32", "1000x300", scheme=ScaledHalf())
 
 
 def calls_in_blocks() -> Iterator[Call]:
@@ -216,6 +252,7 @@ def calls_in_blocks() -> Iterator[Call]:
     yield product("f64", "4096x4096x4096", reproducible=True)
     yield product("f32", "4096x4096x4096", scheme=Slices("int8", slices=4))
     yield product("f64", "512x512x512", (60,), reproducible=True)
+    yield symmetric("f64", "4096x4096", reproducible=True)
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------

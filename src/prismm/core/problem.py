@@ -31,6 +31,8 @@ class Problem:
         sum_bounded: whether gemm's sum of rounded products shows where it overflows.
         native: format in which the native product runs; None for the result's.
         fits_float32: whether float32 holds every value of both operands' types.
+        symmetric: "T" or "C" where B is the transpose or conjugate transpose of A, and entries above the diagonal are
+            copies of those below it; None for any other product.
     """
 
     m: int
@@ -50,6 +52,7 @@ class Problem:
     sum_bounded: bool = True
     native: Format | None = None
     fits_float32: bool = False
+    symmetric: str | None = None
 
     @property
     def count(self) -> int:

@@ -171,12 +171,12 @@ def real_operands(a: Any, b: Any, keywords: tuple[Any, ...]) -> tuple[torch.Tens
 
 def normalised(
     a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, request: Request, sum_: cuda_gemm.Sum | None = None,
-    terms_per_element: int = 1,
+    terms_per_element: int = 1, symmetric: str | None = None,
 ) -> GpuCall:  # fmt: skip
     """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
     check_sides(a, b)
     left, right = (z.parts if isinstance(z, PreparedOnDevice) else None for z in (a, b))
-    call = normalise_call(x, y, request, (left, right), sum_, terms_per_element)
+    call = normalise_call(x, y, request, (left, right), sum_, terms_per_element, symmetric)
     check_prepared(a, b, name_of(call.dtype))
     return call
 
@@ -188,6 +188,7 @@ def normalise_call(
     prepared: tuple[PreparedParts | None, PreparedParts | None] = (None, None),
     sum_: cuda_gemm.Sum | None = None,
     terms_per_element: int = 1,
+    symmetric: str | None = None,
 ) -> GpuCall:
     """The call with everything checked and chosen.
 
@@ -196,7 +197,7 @@ def normalise_call(
         request: the caller's keywords.
         prepared: parts of prepared operands.
         sum_: gemm's.
-        terms_per_element: see `core.problem.Problem`.
+        terms_per_element, symmetric: see `core.problem.Problem`.
     """
     addend = sum_.addend if sum_ else None
     for name, x in (("b", b), ("c", addend)):
@@ -217,7 +218,7 @@ def normalise_call(
         m=left[-2], n=right[-1], k=left[-1], batch=batch, result=format_of(numpy_dtype(dtype)), target=request.target,
         reproducible=request.reproducible, one_type=a.dtype == b.dtype == dtype and terms_per_element == 1,
         is_complex=dtype.is_complex, terms_per_element=terms_per_element,
-        strided_vector=_is_strided_vector(a, b, left[-2], right[-1]),
+        strided_vector=_is_strided_vector(a, b, left[-2], right[-1]), symmetric=symmetric,
     )  # fmt: skip
     if sum_ is not None:
         sum_.check(dtype, shape)

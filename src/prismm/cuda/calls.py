@@ -75,10 +75,10 @@ Given: TypeAlias = "tuple[Any, Any, Any, tuple[str, str]]"
 
 def matmul(
     a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None = None,
-    given: Given | None = None,
+    given: Given | None = None, symmetric: str | None = None,
 ) -> Any:  # fmt: skip
     """`prismm.matmul` of operands on a GPU, or `prismm.gemm` where there is a sum; arguments, results and errors are
-    its own.
+    its own. symmetric: as of `_matmul`.
 
     keywords: accuracy, scheme, reproducible, out_dtype, engine, threads, workspace.
 
@@ -89,7 +89,7 @@ def matmul(
     import torch
 
     try:
-        return _matmul(a, b, keywords, out, full_output, sum_, given)
+        return _matmul(a, b, keywords, out, full_output, sum_, given, symmetric)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             "the GPU has too little free memory for this product: free some (torch.cuda.empty_cache()), or multiply in "
@@ -99,9 +99,11 @@ def matmul(
 
 def _matmul(
     a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None,
-    given: Given | None = None,
+    given: Given | None = None, symmetric: str | None = None,
 ) -> Any:  # fmt: skip
-    """`matmul`, but for errors of memory."""
+    """`matmul`, but for errors of memory; symmetric: see `core.problem.Problem`, and None is returned where the scheme
+    leaves no tiles out.
+    """
     import torch
 
     start = time.perf_counter()
@@ -119,19 +121,21 @@ def _matmul(
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else strides_of(out), cuda_device.settings(), keywords, *map(type, keywords),
         *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)),
-        sum_ and sum_.key(x.shape[-1] if x.ndim else 0), terms_per_element,
+        sum_ and sum_.key(x.shape[-1] if x.ndim else 0), terms_per_element, symmetric,
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
     except TypeError:  # keywords that cannot be hashed are no valid ones
         call = None
     if call is None:
-        call = normalised(a, b, x, y, request_of(keywords, a, b), sum_, terms_per_element)
+        call = normalised(a, b, x, y, request_of(keywords, a, b), sum_, terms_per_element, symmetric)
         if call.chosen.engine == cuda_device.FP8:
             fp8_proof.prove(call.device, call.index)
         if len(_CALLS) >= MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call
+    if symmetric is not None and not call.implementation.serves_symmetric:
+        return None
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     check_type_survives(call, a, x.device)
@@ -153,6 +157,7 @@ def _matmul(
     elif (
         sum_
         or full_output
+        or symmetric
         or not (out is None or result.is_contiguous())
         or not multiply_fast(call, x, y, result, memories, owned=out is not None)
     ):
@@ -207,6 +212,26 @@ def gemm(
         addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
         keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))
     return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend), given)
+
+
+def symmetric(
+    a: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: tuple[Any, ...]
+) -> Any:  # fmt: skip
+    """alpha·a·aᵀ + beta·c of tensors, entries above the diagonal as copies; hermitian: with the conjugate transpose.
+    None where the scheme, or integers that take several terms each, leave no tiles out.
+    """
+    how = "C" if hermitian else "T"
+    b = cuda_gemm.transposed(a, how, "trans_b")
+    if real_operands(a, b, keywords)[2] > 1:
+        return None
+    # As in `gemm`.
+    if alpha == 1 and beta == 0:
+        return matmul(a, b, keywords, None, False, symmetric=how)
+    addend = None
+    if beta != 0:
+        addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
+        keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))
+    return matmul(a, b, keywords, None, False, cuda_gemm.Sum(alpha, beta, addend), symmetric=how)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:

@@ -19,6 +19,7 @@ from prismm.cuda.launch.arguments import ADDEND, LEFT, WORKSPACE, A, B, BufferVi
 from prismm.cuda.launch.program import Program
 from prismm.cuda.launch.stages import StageTimes
 from prismm.cuda.operands import overlap, ranges_overlap, result_of, vectors_of
+from prismm.cuda.symmetric import leaves_tiles_out, mirror_triangle
 from prismm.cuda.views import Result
 from prismm.cuda.workspace import KEPT_BYTES, UNREAD_BYTES, borrow, current_stream, give_back, kept
 
@@ -95,6 +96,8 @@ def multiply(
     steps = () if addend is None else addend.stride()
     # A program is compiled for what Triton may take for multiples of 16 bytes.
     key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16, *steps
+    if problem.symmetric is not None:
+        key = *key, _is_one_matrix(a, b)
     queued = call.programs.get(key)
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
@@ -140,7 +143,7 @@ def multiply_fast(
     Returns:
         False where this is no such call.
     """
-    if call.spans is None:
+    if call.spans is None or call.problem.symmetric is not None:
         return False
     addresses = a.data_ptr(), b.data_ptr(), result.data_ptr()
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
@@ -192,6 +195,15 @@ def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
     return x if in_place(x, native) else x.contiguous()
 
 
+def _is_one_matrix(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the columns of b, real, are the rows of a, in the same memory; both (batch, ·, ·)."""
+    if a.is_complex() or a.data_ptr() != b.data_ptr() or a.shape != b.mT.shape:
+        return False
+    # From one matrix to the next there is a step only where there are several.
+    first = 0 if len(a) > 1 else 1
+    return a.stride()[first:] == b.mT.stride()[first:]
+
+
 def _queued(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, full_output: bool,
     addend: torch.Tensor | None = None,
@@ -214,10 +226,20 @@ def _queued(
         program, a, b, vectors_of(a, A, columns=False), vectors_of(b, B, columns=True), result_of(out),
         result_of(addend, ADDEND) if addend is not None else None, counts, call.config, chosen.blocks, problem,
         call.device, chosen.engine, call.prepared, full_output,
+        problem.symmetric is not None and _is_one_matrix(a, b),
     )  # fmt: skip
+    queued = _queued_job(call, job)
+    if problem.symmetric is not None:
+        mirror_triangle(program, job.target, problem)
+    return queued
+
+
+def _queued_job(call: GpuCall, job: Job) -> Queued:
+    """The program of a call whose launches are not written down yet."""
+    problem, implementation, program, counts = job.problem, call.implementation, job.program, job.counts
     if not problem.summed:
         statistics = implementation.queue(job)
-        shared = (call.one_kernel or chosen.blocks.tiny) and not full_output and program.workspace <= UNREAD_BYTES
+        shared = (call.one_kernel or job.blocks.tiny) and not job.full_output and program.workspace <= UNREAD_BYTES
         return Queued(program, counts, statistics, unread=shared)
     if problem.reads_operands and implementation.joins_sums:
         return Queued(program, counts, implementation.queue_sum(job))
@@ -237,6 +259,6 @@ def _queue_sum_of_values(call: GpuCall, job: Job) -> BufferView | None:
             call.implementation.queue_product(replace(job, target=into))
     combine_values(
         program, products, target, job.addend, job.left, job.right, problem.terms, problem.result.precision, job.counts,
-        job.device,
+        job.device, lower=leaves_tiles_out(problem),
     )  # fmt: skip
     return products

@@ -43,6 +43,7 @@ class Job:
         problem, device, engine: what is multiplied, and where.
         prepared: parts of prepared operands.
         full_output: whether counts and statistics are read back.
+        one_matrix: whether the columns of B are the rows of A, in the same memory.
     """
 
     program: Program
@@ -60,6 +61,7 @@ class Job:
     engine: str
     prepared: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
     full_output: bool = False
+    one_matrix: bool = False
 
 
 class Implementation(Protocol):
@@ -72,6 +74,8 @@ class Implementation(Protocol):
     """Whether a theorem covers entries that nothing else has certified."""
     third_path: str
     """How the entries of the third of a call's counts were certified."""
+    serves_symmetric: bool
+    """Whether tiles above the diagonal may be left out of a symmetric product."""
     error: str
     """Which of `cuda.costs.cublas.Errors` its predictions have."""
 
@@ -148,6 +152,7 @@ class Composite:
     joins_sums: ClassVar[bool] = False
     a_priori: ClassVar[bool] = False
     third_path: ClassVar[str] = "magnitude"
+    serves_symmetric: ClassVar[bool] = False
     error: ClassVar[str] = "residues"
 
     def __init__(self, scheme: Any) -> None:

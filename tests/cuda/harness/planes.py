@@ -24,10 +24,11 @@ def permuted(rows: int) -> list[int]:
 
 
 def planes_program(
-    left: Any, right: Any, device: Device, strassen: bool = False
+    left: Any, right: Any, device: Device, strassen: bool = False, lower: bool = False
 ) -> tuple[Program, BufferView, Callable[[Any], None]]:
     """The program that multiplies planes (batch or 1, moduli, rows, k) as kernels take them, where their digits are,
-    and what puts the planes into its scratch memory. quarters: by way of seven products of quarters.
+    and what puts the planes into its scratch memory. quarters: by way of seven products of quarters; lower: without
+    tiles above the diagonal, from one set of planes where left is right.
     """
     moduli, k = left.shape[1], left.shape[3]
     sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
@@ -52,7 +53,9 @@ def planes_program(
         cuda_strassen.multiply_strassen(program, *both, products, table, device)
         digits = cuda_strassen.add_products(program, products, *sizes, table)
     else:
-        digits = multiply_planes(program, *places, table, device)
+        if left is right:
+            places[0] = places[1]
+        digits = multiply_planes(program, *places, table, device, lower=lower)
 
     def fill(workspace: Any) -> None:
         for place, full in zip(places, filled, strict=True):

@@ -33,17 +33,18 @@ from prismm.schemes.residues import Residues
 
 def residue_program(
     a: Any, b: Any, out: Any, moduli: int, target: str | None, device: Device,
-    kept: tuple[Any, Any] = (None, None), strassen: bool = False,
+    kept: tuple[Any, Any] = (None, None), strassen: bool = False, symmetric: str | None = None,
+    block: tuple[int, int] | None = None,
 ) -> Program:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
-    quarters: from seven products of quarters.
+    quarters: from seven products of quarters; symmetric: of `Problem`; block: rows and columns of one.
     """
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
-    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
-    rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
+    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), symmetric=symmetric)
+    rows, columns = (x.step if x else size for x, size in zip(kept, block or (m, n), strict=True))
     engine = INT8 if moduli else BLAS
     planned = LaunchPlan(scheme, engine, (), Blocks(rows, columns, 0, 1 if strassen else 2, strassen))
     call = GpuCall(
@@ -76,8 +77,9 @@ def direct_program(
 
 
 def sum_program(
-    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: Device
-) -> tuple[Program, BufferView | None]:
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: Device,
+    symmetric: str | None = None,
+) -> tuple[Program, BufferView | None]:  # fmt: skip
     """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
     into scratch memory; and where.
     """
@@ -86,7 +88,7 @@ def sum_program(
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if isinstance(scheme, int):
         scheme = Residues(scheme) if scheme else Native()
-    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
+    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True, symmetric=symmetric)
     problem = dataclasses.replace(problem, reads_operands=sum_.has_product(problem))
     planned = LaunchPlan(scheme, BLAS if scheme == Native() else INT8, (), Blocks(m, n, 0, 2))
     call = GpuCall(
@@ -97,14 +99,16 @@ def sum_program(
 
 
 def words_program(
-    a: Any, b: Any, out: Any, config: multiword_launches.LaunchConfig, device: Device
-) -> tuple[Program, BufferView]:
-    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
+    a: Any, b: Any, out: Any, config: multiword_launches.LaunchConfig, device: Device, lower: bool = False,
+    one_matrix: bool = False,
+) -> tuple[Program, BufferView]:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are. lower, one_matrix: of `queue_blocks`."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.allocate(torch.int64, 4)
     multiword_implementation.queue_blocks(
-        program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device
-    )
+        program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device,
+        lower=lower, one_matrix=one_matrix,
+    )  # fmt: skip
     return program, counts
 
 

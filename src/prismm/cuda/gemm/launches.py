@@ -41,11 +41,16 @@ def combine_digits(
     test: CertificateTest,
     counts: BufferView,
     device: Device,
+    *,
+    lower: bool = False,
 ) -> None:
-    """Write down alpha·X + beta·C, with C = addend, from the digits of X: every entry by the exact join."""
+    """Write down alpha·X + beta·C, with C = addend, from the digits of X: every entry by the exact join; lower: not of
+    tiles above the diagonal.
+    """
     from prismm.cuda.gemm.kernels import combine
 
     flags, grid, common = combining(program, out, addend)
+    more = _lower(program, flags) if lower else {}
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
     program.launch(
@@ -54,7 +59,7 @@ def combine_digits(
         digits.shape[2] * digits.shape[3], flags.shape[3], left.batch, right.batch,
         MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
         TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
-        enable_fp_fusion=False, **fixed,
+        enable_fp_fusion=False, **fixed, **more,
     )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
     recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
@@ -71,12 +76,17 @@ def combine_values(
     precision: int,
     counts: BufferView,
     device: Device,
+    *,
+    lower: bool = False,
 ) -> None:
-    """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0."""
+    """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0; lower:
+    not of tiles above the diagonal.
+    """
     from prismm.cuda.gemm.kernels import combine
     from prismm.cuda.residues.kernels import repair
 
     flags, grid, common = combining(program, out, addend)
+    more = _lower(program, flags) if lower else {}
     fixed = {
         "PRECISION": precision, "PARTS": 2 if out.buffer.dtype.is_complex else 1, "ADDEND": addend is not None,
         "PRODUCT": products is not None,
@@ -85,10 +95,16 @@ def combine_values(
     source = products.reals() if products is not None else common[0]
     program.launch(
         combine.combine_values, grid, source, *common, flags, *FACTORS, out.m, out.n, terms, flags.shape[3],
-        ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
+        ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed, **more,
     )  # fmt: skip
     nothing = counts, counts, 1, 1, 1
     recompute_flagged(program, out, addend, a, b, flags, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+
+
+def _lower(program: Program, flags: BufferView) -> dict[str, Any]:
+    """What an epilogue of the lower triangle is compiled with: it writes no flags of the tiles that it leaves out."""
+    program.zero(flags)
+    return {"LOWER": True}
 
 
 def combining(program: Program, out: Result, addend: Result | None) -> tuple[BufferView, tuple[int], tuple[Any, ...]]:

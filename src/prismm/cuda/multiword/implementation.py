@@ -20,6 +20,7 @@ from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.launches import WordFormat
 from prismm.cuda.operands import vectors_of
+from prismm.cuda.symmetric import leaves_tiles_out
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 from prismm.schemes.multiword import Words
@@ -99,19 +100,24 @@ def _is_fused(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> b
 
 def queue_blocks(
     program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: multiword_launches.LaunchConfig,
-    block: tuple[int, int], counts: BufferView, device: Device,
+    block: tuple[int, int], counts: BufferView, device: Device, *, lower: bool = False, one_matrix: bool = False,
 ) -> None:  # fmt: skip
     """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
-    int64 are set.
+    int64 are set. lower: where one block is the whole, tiles above the diagonal are left out; one_matrix: of a matrix
+    and its transpose, which is split once then.
     """
     rows, columns = block
     x, y, z = matrices_of(a, A), matrices_of(b, B), matrices_of_result(target)
     parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts)
+    lower_on = a.device if lower and (m, n) == z.shape[1:] else None
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
         with program.scope():
-            multiword_launches.queue(*some, config, counts, device, program, number == 0)
+            multiword_launches.queue(
+                *some, config, counts, device, program, number == 0, lower_on=lower_on,
+                one_matrix=one_matrix and lower_on is not None,
+            )  # fmt: skip
 
 
 def blocks_of(
@@ -263,6 +269,7 @@ class Implementation(Composite):
     """`Words` and `ScaledHalf` on a GPU; see `cuda.implementation.Implementation`."""
 
     third_path = "float64"
+    serves_symmetric = True
     error = "multiword"
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
@@ -298,7 +305,8 @@ class Implementation(Composite):
         """Words, chunks and tests."""
         words = word_format(self.scheme)
         assert words is not None
-        direct = _is_fused(self.scheme, problem, device)
+        # That kernel cuts operands for each tile, and makes all of them.
+        direct = not leaves_tiles_out(problem) and _is_fused(self.scheme, problem, device)
         return multiword_launches.config_for(
             words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
         )
@@ -306,7 +314,10 @@ class Implementation(Composite):
     def queue(self, job: Job) -> None:
         """Split, multiply, certify and repair, in blocks."""
         block = job.blocks.rows, job.blocks.columns
-        queue_blocks(job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device)
+        queue_blocks(
+            job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device,
+            lower=leaves_tiles_out(job.problem), one_matrix=job.one_matrix,
+        )  # fmt: skip
 
     def products(self, problem: Problem) -> int:
         """Pairs of words, four times as many if complex."""

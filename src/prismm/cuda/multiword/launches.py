@@ -45,9 +45,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.native.launches import tiled
+from prismm.cuda.symmetric import lower_tiles
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
+    import torch
+
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
     from prismm.cuda.launch.arguments import BufferView, Tiled
@@ -230,16 +233,18 @@ class Matrices:
 
 def queue(
     a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
-    clear: bool = True,
+    clear: bool = True, *, lower_on: torch.device | None = None, one_matrix: bool = False,
 ) -> None:  # fmt: skip
-    """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
+    """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0;
+    lower_on: the device, where tiles above the diagonal are left out, else None; one_matrix: b is a's transpose, real,
+    and is not split.
 
     a, b: rows or columns contiguous. out: contiguous rows.
     """
     import torch
 
     to.count_split(out.shape[0] * a.shape[1] * a.shape[2], left=True)
-    to.count_split(out.shape[0] * b.shape[1] * b.shape[2], left=False)
+    to.count_split(0 if one_matrix else out.shape[0] * b.shape[1] * b.shape[2], left=False)
     operands = directly(a, b, config, device, to) if config.direct else None
     if operands is not None:
         _queue_directly(*operands, a, b, out, config, counts, device, to, clear)
@@ -248,7 +253,7 @@ def queue(
     parts = 2 if out.is_complex else 1
     batches, m, k = out.shape[0], a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
-    vectors, pitch = batches * (m + n), _ceil(k, 64)
+    vectors, pitch = batches * (m if one_matrix else m + n), _ceil(k, 64)
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
     split = to.allocate(dtype, words.count * vectors, pitch)
     # 128 more than there are: the last tile reads past the end.
@@ -256,7 +261,9 @@ def queue(
         torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
     )
     flags = to.allocate(torch.int32, batches * m, -(-n // 32))
-    _split(a, b, split, scales, counts, clear, pitch, config, device, to)
+    if lower_on is not None:
+        to.zero(flags)
+    _split(a, b, split, scales, counts, clear, pitch, config, device, to, one_matrix=one_matrix)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
     test = pattern_of(config.least), pattern_of(config.reach)
     down = 2.0**-words.amplified
@@ -272,14 +279,27 @@ def queue(
         result = None
         if sm90.leaves_by_tma(words.count, config.chunk // depth):
             result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
-        tiles = -(-m // tile) * -(-n // tile) * batches
-        to.launch(
-            sm90.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
-            flags, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
-            *fast_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
-            DEPTH=depth, STAGES=sm90.STAGES[words.count], GROUP=sm90.GROUP, EVEN=even, BRING=result is not None,
-            **sm90.LAUNCH,
+        down_tiles, across_tiles = -(-m // tile), -(-n // tile)
+        sizes = (
+            m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test, *fast_test(config, pitch),
         )  # fmt: skip
+        constants = {
+            "WORDS": words.count, "DOWN": down, "CHUNK": config.chunk // depth, "TILE": tile, "DEPTH": depth,
+            "STAGES": sm90.STAGES[words.count], "GROUP": sm90.GROUP, "EVEN": even, "BRING": result is not None,
+            **sm90.LAUNCH,
+        }  # fmt: skip
+        if lower_on is not None:
+            # Columns are those of real numbers: a tile of complex ones is half as wide.
+            order = lower_tiles(down_tiles, across_tiles, tile, tile // parts, sm90.GROUP, lower_on)
+            to.launch(
+                sm90.symmetric_words_product, (min(device.programs, len(order) * batches),), described, out.data,
+                result or described, scales, flags, order, *sizes, len(order), SAME=one_matrix, **constants,
+            )  # fmt: skip
+        else:
+            to.launch(
+                sm90.words_product, (min(device.programs, down_tiles * across_tiles * batches),), described, out.data,
+                result or described, scales, flags, *sizes, **constants,
+            )  # fmt: skip
     else:
         from prismm.cuda.multiword.kernels import product
 
@@ -288,7 +308,7 @@ def queue(
             product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, flags, m, n,
             pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
-            **product.LAUNCH,
+            **({"LOWER": parts, "SAME": one_matrix} if lower_on is not None else {}), **product.LAUNCH,
         )  # fmt: skip
     repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 
@@ -368,12 +388,12 @@ def fast_test(config: LaunchConfig, terms: int) -> tuple[int, int]:
 
 def _split(
     a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, clear: bool, pitch: int, config: LaunchConfig,
-    device: Device, to: Program,
+    device: Device, to: Program, *, one_matrix: bool = False,
 ) -> None:  # fmt: skip
     words, chunk = config.words, config.chunk
     parts = 2 if a.is_complex else 1
     batches, m, k = max(a.shape[0], b.shape[0]), a.shape[1], a.shape[2] * parts
-    n = b.shape[2] * parts
+    n = 0 if one_matrix else b.shape[2] * parts
     left = a.strides[1], a.strides[2], a.batch_stride
     right = b.strides[2], b.strides[1], b.batch_stride
     across = [x.shape[axis] > 1 and x.strides[axis] != parts for x, axis in ((a, 2), (b, 1))]

@@ -42,6 +42,7 @@ from prismm.cuda.residues.recompute import (
 from prismm.cuda.residues.seconds import by_strassen, fp8_seconds, residue_seconds
 from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
+from prismm.cuda.symmetric import leaves_tiles_out
 from prismm.cuda.views import Result, Vectors
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.residues import Residues
@@ -70,6 +71,7 @@ class Implementation(Composite):
     """`Residues` on a GPU; see `cuda.implementation.Implementation`."""
 
     joins_sums = True
+    serves_symmetric = True
     scheme: Residues
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
@@ -112,7 +114,8 @@ class Implementation(Composite):
 
         rows, columns, each = blocks_within(problem, workspace, cut)
         block, rates = replace(problem, m=rows, n=columns, batch=()), rates_of(device.name) or usual_rates()
-        if engine == INT8 and device.sm90 and by_strassen(block, self.products(problem), rates):
+        strassen = engine == INT8 and device.sm90 and not leaves_tiles_out(problem)
+        if strassen and by_strassen(block, self.products(problem), rates):
             # Not at the price of smaller blocks, which ask for more splits.
             *same, more = blocks_within(problem, of_strassen, cut)
             if same == [rows, columns]:
@@ -267,6 +270,9 @@ def _queue_some(
     # Tests of magnitude take bounds from integers alone (`bound_terms`): nobody would read measured residuals.
     fixed = {"levels": test.mode == MAGNITUDE, "measure": job.full_output or test.mode == ROUNDING}
     rows, columns, strassen, fp8 = job.blocks.rows, job.blocks.columns, job.blocks.strassen, job.engine == FP8
+    lower = leaves_tiles_out(job.problem) and not fp8
+    whole = rows >= target.m and columns >= target.n
+    one_matrix = job.one_matrix and lower and whole and device.sm90
     column_blocks = [right.block(j, j + columns) for j in range(0, target.n, columns)]
     row_blocks = [left.block(i, i + rows) for i in range(0, target.m, rows)]
     statistics_of = []
@@ -275,6 +281,8 @@ def _queue_some(
             [x.statistics for x in parts.splits] if parts else [allocate_statistics(program, x) for x in blocks]
         )
     of_rows, of_columns = statistics_of
+    if one_matrix:
+        of_rows = of_columns
 
     def split(x: Vectors, index: int, *, left: bool) -> SplitVectors:
         parts = job.prepared[0 if left else 1]
@@ -293,11 +301,15 @@ def _queue_some(
     (outer, outer_left), (inner, inner_left) = sides
     for x, some in enumerate(outer):
         with program.scope():
+            joined = False
             with program.fork():
                 first = split(some, x, left=outer_left)
             for y, other in enumerate(inner):
                 with program.scope():
                     (i, j) = (x, y) if outer_left else (y, x)
+                    if lower and (i + 1) * rows <= j * columns:
+                        continue
+                    on_diagonal = lower and i * rows == j * columns
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
                     into = target.block(i * rows, rows, j * columns, columns)
                     flags = None if job.problem.summed else allocate_flags(program, into, test)
@@ -308,15 +320,16 @@ def _queue_some(
                             products = cuda_strassen.allocate_products(program, *sizes, first.planes.shape[1])
                         # Nobody reads the planes of the inner operand any more once its products are there.
                         with program.scope() if products is not None else contextlib.nullcontext():
-                            second = split(other, y, left=inner_left)
+                            second = first if one_matrix else split(other, y, left=inner_left)
                             # The outer operand's split, which was forked, is first needed here.
-                            if y == 0:
+                            if not joined:
                                 program.join()
+                                joined = True
                             split_a, split_b = (first, second) if outer_left else (second, first)
                             if fp8:
                                 digits = cuda_fp8.multiply_digits(program, split_a, split_b, table, device)
                             elif products is None:
-                                digits = multiply_planes(program, split_a, split_b, table, device)
+                                digits = multiply_planes(program, split_a, split_b, table, device, lower=on_diagonal)
                             else:
                                 cuda_strassen.multiply_strassen(program, split_a, split_b, products, table, device)
                         if products is not None:
@@ -324,11 +337,17 @@ def _queue_some(
                         operands = row_blocks[i], column_blocks[j], split_a, split_b
                         if flags is None:
                             of_block = addend and addend.block(i * rows, rows, j * columns, columns)
-                            combine_digits(program, digits, into, of_block, *operands, table, test, job.counts, device)
+                            combine_digits(
+                                program, digits, into, of_block, *operands, table, test, job.counts, device,
+                                lower=on_diagonal,
+                            )  # fmt: skip
                             continue
                         state = job.counts.at(next(counters), (1,), (1,))
-                        join_digits(program, digits, into, *operands, table, test, job.counts, state, flags, device)
-                    splits = job.prepared[0] is None, job.prepared[1] is None
+                        join_digits(
+                            program, digits, into, *operands, table, test, job.counts, state, flags, device,
+                            lower=on_diagonal,
+                        )  # fmt: skip
+                    splits = job.prepared[0] is None and not one_matrix, job.prepared[1] is None
                     taken = taken_bytes(
                         *sizes, row_blocks[i].terms, table.moduli, left.parts, target.batch, test, splits
                     )  # fmt: skip

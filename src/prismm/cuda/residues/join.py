@@ -69,7 +69,7 @@ def allocate_flags(program: Program, out: Result, test: CertificateTest) -> tupl
 def join_digits(
     program: Program, digits: BufferView, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
     table: Tables, test: CertificateTest, counts: BufferView, uncertified: BufferView,
-    flags: tuple[BufferView, BufferView], device: Device,
+    flags: tuple[BufferView, BufferView], device: Device, *, lower: bool = False,
 ) -> None:  # fmt: skip
     """Write down the join and its certificate: two or three launches. What stays uncertified is left to
     `residues.recompute`.
@@ -86,6 +86,7 @@ def join_digits(
         uncertified: (1,) int64, 0 before, of this join alone.
         flags: of `allocate_flags`.
         device: the GPU.
+        lower: whether strips above the diagonal are left out.
     """
     import torch
 
@@ -100,7 +101,7 @@ def join_digits(
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
     third = second_pass_constants(table.moduli, parts, table.left.device)
     of_strips, of_entries = flags
-    join_ordinary(program, digits, out, left, right, table, test, device, of_strips)
+    join_ordinary(program, digits, out, left, right, table, test, device, of_strips, lower=lower)
     strips, blocks = of_strips.shape[2:]
     words = strips * blocks
     total = words * out.batch * parts
@@ -121,12 +122,12 @@ def join_digits(
 
 def join_ordinary(
     program: Program, digits: BufferView, out: Result, left: SplitVectors, right: SplitVectors, table: Tables,
-    test: CertificateTest, device: Device, flags: BufferView,
+    test: CertificateTest, device: Device, flags: BufferView, *, lower: bool = False,
 ) -> None:  # fmt: skip
     """Write down the join of ordinary tiles, certified: one or two launches. Operands are not read.
 
     Args:
-        program, digits, out, table, test, device: as of `join_digits`.
+        program, digits, out, table, test, device, lower: as of `join_digits`.
         left, right: splits, of which statistics, batches and terms are read.
         flags: a word a strip, as of `allocate_flags`, for what is left.
     """
@@ -149,7 +150,7 @@ def join_ordinary(
         TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts, ROWS=rows, STRIP=strip, BLOCK=block,
         EVEN=even, NVIDIA=device.nvidia, num_warps=warps, enable_fp_fusion=False,
         SYSTEM=fast_join_constants(table.moduli, parts, 2), PRIMES=primes,
-        HALF=(scheme_product(table.moduli) // 2).bit_length(),
+        HALF=(scheme_product(table.moduli) // 2).bit_length(), **({"LOWER": True} if lower else {}),
     )  # fmt: skip
     words = strips * blocks
     total = words * out.batch * parts

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from prismm.cuda.residues.tables import left_factors
+from prismm.cuda.symmetric import lower_tiles
 from prismm.cuda.views import _ceil, in_words
 
 if TYPE_CHECKING:
@@ -23,9 +25,12 @@ def digits_shape(m: int, n: int, planes: int) -> tuple[int, int, int]:
 
 
 def multiply_planes(
-    program: Program, left: SplitVectors, right: SplitVectors, table: Tables, device: Device
+    program: Program, left: SplitVectors, right: SplitVectors, table: Tables, device: Device, *, lower: bool = False
 ) -> BufferView:  # fmt: skip
-    """The digits (batch, planes, m, n rounded up to 64) of all entries."""
+    """The digits (batch, planes, m, n rounded up to 64) of all entries; lower: not of tiles above the diagonal.
+
+    Both operands may be one split, of a right operand, on a Hopper GPU where lower is asked for.
+    """
     import torch
 
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
@@ -43,15 +48,29 @@ def multiply_planes(
             product.residue_product, (-(-m // rows) * -(-n // columns), count, batch), left.planes, right.planes,
             digits, table.reduction, m, n, pitch, left.plane, right.plane, left_step, right_step, row_pitch, plane,
             ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=8, CHUNK=product.CHUNK, num_warps=8, num_stages=3,
+            **({"LOWER": True} if lower else {}),
         )  # fmt: skip
         return digits
     from prismm.cuda.residues.kernels import product_sm90 as sm90
 
+    described_planes = described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS)
+    sizes = (
+        m, n, left_rows, right_rows, pitch, row_pitch // 4, plane // 4, count, left_step, right_step, batch,
+    )  # fmt: skip
+    if lower:
+        order = lower_tiles(
+            -(-m // sm90.ROWS), -(-n // sm90.COLUMNS), sm90.ROWS, sm90.COLUMNS, sm90.GROUP, table.left.device
+        )
+        factors = left_factors(table.moduli, table.left.device)
+        program.launch(
+            sm90.symmetric_residue_product, (min(device.programs, len(order) * count * batch),), *described_planes,
+            in_words(digits), table.reduction, order, factors, *sizes, len(order), SAME=left is right,
+            **product_constants(pitch),
+        )  # fmt: skip
+        return digits
     program.launch(
-        sm90.residue_product, product_grid(m, n, count * batch, device),
-        described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS),
-        in_words(digits), table.reduction, m, n, left_rows, right_rows, pitch,
-        row_pitch // 4, plane // 4, count, left_step, right_step, batch, **product_constants(pitch),
+        sm90.residue_product, product_grid(m, n, count * batch, device), *described_planes, in_words(digits),
+        table.reduction, *sizes, **product_constants(pitch),
     )  # fmt: skip
     return digits
 

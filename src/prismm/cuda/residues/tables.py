@@ -134,6 +134,16 @@ def tables(moduli: int, device: torch.device) -> Tables:
     )
 
 
+@functools.cache
+def left_factors(moduli: int, device: torch.device) -> torch.Tensor:
+    """(moduli,) int32: what the residues of left operands are multiplied by, for each modulus p in [0, p)."""
+    import torch
+
+    chosen = coprime_moduli(256, moduli)
+    whole = math.prod(chosen)
+    return torch.tensor([pow(whole // p, -1, p) for p in chosen], dtype=torch.int32).to(device)
+
+
 def _all_fragments(rows: NDArray[np.int32], packed: ByteTables) -> NDArray[np.int32]:
     """`fragments`, and where one word is only just too short, those of integers below 2^31 in one behind them."""
     found = fragments(rows, packed.dwords)

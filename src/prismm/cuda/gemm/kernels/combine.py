@@ -200,8 +200,10 @@ def combine_digits(
     reduction, alpha, alpha_i, beta, beta_i, m, n, k, q, row_pitch, plane, flag_pitch, row_batches, column_batches,
     MODULI: tl.constexpr, LIMBS: tl.constexpr, LEVELS: tl.constexpr, TESTED: tl.constexpr, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LOWER: tl.constexpr = False,
 ):  # fmt: skip
     """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is flagged; flags (batch, parts, m, pitch).
+    LOWER: not of tiles above the diagonal, whose flags stay 0.
 
     digits, rows, columns, constants, reduction: as for `join_exact.join_tile`. c: C, whose strides may be 0. alpha,
     beta: the patterns of their parts. PARTS: 2 for complex numbers, out's and c's parts being neighbours. TESTED: that
@@ -210,6 +212,9 @@ def combine_digits(
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
     batch, i, j = tile_of(m, n, ROWS, BLOCK)
+    if LOWER:
+        if tl.max(i, 0) < tl.min(j, 0):
+            return
     digits += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     out += batch * batch_step
     c += batch * c_batch
@@ -341,13 +346,16 @@ def _near_top(value, reach, PRECISION: tl.constexpr, PRODUCT: tl.constexpr):
 def combine_values(
     products, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, flags, alpha, alpha_i, beta,
     beta_i, m, n, k, flag_pitch, PRODUCT: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOWER: tl.constexpr = False,
 ):  # fmt: skip
     """The same of X = products (batch, m, n), contiguous, of out's type; PRODUCT: whether there is one (else it is 0).
     k: terms.
     """
     LEAST: tl.constexpr = 3.5601181736115222e-307 if PRECISION == 53 else 1.88079096131566e-37  # 2^-1018, 2^-122
     batch, i, j = tile_of(m, n, ROWS, BLOCK)
+    if LOWER:
+        if tl.max(i, 0) < tl.min(j, 0):
+            return
     out += batch * batch_step
     c += batch * c_batch
     inside = (i < m)[:, None] & (j < n)[None, :]

@@ -19,24 +19,29 @@ LAUNCH = {"num_warps": 8, "num_stages": 3}
 def words_product(
     words, out, scales, flags, m, width, pitch, row_step, batch_stride, flag_pitch, least, reach,
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+    DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr, LOWER: tl.constexpr = 0,
+    SAME: tl.constexpr = False,
 ):  # fmt: skip
     """As `multiword.kernels.product_sm90.words_product`; words is a pointer, CHUNK in elements, program axis 1 the
-    batch.
+    batch. LOWER: real numbers of an entry, where tiles above the diagonal, whose flags stay 0, are left out. SAME:
+    columns are the rows, split once.
     """
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
     batch, batches = tl.program_id(1), tl.num_programs(1)
-    left_vectors = (batches * m + 15) // 16 * 16
+    left_vectors = 0 if SAME else (batches * m + 15) // 16 * 16
     vectors = left_vectors + (batches * n + 15) // 16 * 16
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
+    if LOWER:
+        if (row + 1) * ROWS * LOWER <= column * COLUMNS:
+            return
     i = row * ROWS + tl.arange(0, ROWS)
     j = column * COLUMNS + tl.arange(0, COLUMNS)
     h = tl.arange(0, DEPTH)
     left_plane = batches.to(tl.int64) * m * pitch
     right_plane = batches.to(tl.int64) * n * pitch
     a = words + (batch * m + i).to(tl.int64)[:, None] * pitch + h[None, :]
-    b = words + WORDS * left_plane + (batch * n + j).to(tl.int64)[None, :] * pitch + h[:, None]
+    b = words + (0 if SAME else WORDS * left_plane) + (batch * n + j).to(tl.int64)[None, :] * pitch + h[:, None]
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
     row_scale = scales + batch * m + i
     column_scale = scales + left_vectors + batch * n + j

@@ -35,7 +35,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language import PropagateNan
 
 from prismm.cuda.kernels.fp64 import even
-from prismm.cuda.residues.kernels.product_sm90 import next_stage
+from prismm.cuda.residues.kernels.product_sm90 import next_stage, plane_and_place, tiles_of_plane
 
 _NAN = gl.constexpr(PropagateNan.ALL)
 TILE, GROUP = 128, 8
@@ -64,9 +64,20 @@ def place_of(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 
 
 @gluon.jit
+def _place_of(tile, tiles_m, tiles_n, order, kept, GROUP: gl.constexpr, LOWER: gl.constexpr):
+    """`place_of`; LOWER: of the tiles that are kept, from their table (`residues.kernels.product_sm90`)."""
+    if LOWER:
+        batch, row, column = plane_and_place(tile, tiles_m, tiles_n, order, kept, GROUP, True)
+    else:
+        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+    return batch, row, column
+
+
+@gluon.jit
 def _feed(
-    words, left_ring, right_ring, full, free, m, n, pitch, batches,
+    words, left_ring, right_ring, full, free, m, n, pitch, batches, order, kept,
     WORDS: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    LOWER: gl.constexpr, SAME: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
@@ -74,10 +85,10 @@ def _feed(
     stage = 0
     # All stages are free at first: a wait for the phase before the first one returns at once.
     phase = 1
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
-        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+    for tile in range(gl.program_id(0), tiles_of_plane(tiles_m, tiles_n, kept, LOWER) * batches, gl.num_programs(0)):
+        batch, row, column = _place_of(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
         i = batch * m + row * TILE
-        j = WORDS * batches * m + batch * n + column * TILE
+        j = (0 if SAME else WORDS * batches * m) + batch * n + column * TILE
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * WORDS * words.block_type.nbytes)
@@ -155,9 +166,10 @@ def _bring(acc, result, ring, place, batch, first_row, column, TILE: gl.constexp
 @gluon.jit
 def _multiply(
     WHICH: gl.constexpr, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
-    least, reach, far, slope, left_ring, right_ring, full, free, done, turn,
+    least, reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    LOWER: gl.constexpr, SAME: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, INSTRUCTION]
@@ -169,7 +181,7 @@ def _multiply(
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)
-    left_vectors = (batches * m + 15) // 16 * 16
+    left_vectors = 0 if SAME else (batches * m + 15) // 16 * 16
     vectors = left_vectors + (batches * n + 15) // 16 * 16
     stage = 0
     phase = 0
@@ -180,8 +192,8 @@ def _multiply(
     # A longer chunk needs stages that the other group gives back, so that turns would never end.
     IN_TURN: gl.constexpr = (CHUNK > 1) & (CHUNK < STAGES)
     first = gl.program_id(0)
-    tiles = tiles_m * tiles_n * batches
-    batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
+    tiles = tiles_of_plane(tiles_m, tiles_n, kept, LOWER) * batches
+    batch, row, column = _place_of(first, tiles_m, tiles_n, order, kept, GROUP, LOWER)
     next_batch, next_row, next_column = batch, row, column
     # Scales are read past the ends of a batch, for entries that are not stored; a chunk before they are needed, even
     # a tile's first ones. A thread of the sums needs 32 of the columns', which come through shared memory then.
@@ -223,7 +235,7 @@ def _multiply(
             # While products are made.
             if start == 0:
                 after = gl.minimum(tile + gl.num_programs(0), tiles - 1)
-                next_batch, next_row, next_column = place_of(after, tiles_m, tiles_n, GROUP)
+                next_batch, next_row, next_column = _place_of(after, tiles_m, tiles_n, order, kept, GROUP, LOWER)
             if start + CHUNK < steps:
                 row_scale += vectors
                 column_scale += vectors
@@ -267,24 +279,13 @@ def _multiply(
         tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "m", "width", "pitch", "batches", "row_step", "batch_stride", "flag_pitch", "least", "reach", "far",
-        "slope",
-    ]
-)  # fmt: skip
-def words_product(
+@gluon.jit
+def _walk(
     words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
-    far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    far, slope, order, kept, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    LOWER: gl.constexpr, SAME: gl.constexpr,
 ):  # fmt: skip
-    """out (batches, m, width) = A·B, and a flag on every entry that is not sure.
-
-    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
-    strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An
-    entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest` being the product of its
-    row's and its column's largest scales; far, slope: of `flag_tile`; all four numbers are patterns of float32.
-    """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -304,18 +305,64 @@ def words_product(
         [
             (_multiply, (
                 0, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
-                STAGES, GROUP, INSTRUCTION, EVEN, BRING,
+                reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept, WORDS, DOWN, CHUNK, TILE,
+                DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME,
             )),
             (_multiply, (
                 1, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
-                STAGES, GROUP, INSTRUCTION, EVEN, BRING,
+                reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept, WORDS, DOWN, CHUNK, TILE,
+                DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME,
             )),
             (_feed, (
-                words, left_ring, right_ring, full, free, m, width, pitch, batches, WORDS, TILE, DEPTH, STAGES, GROUP,
+                words, left_ring, right_ring, full, free, m, width, pitch, batches, order, kept, WORDS, TILE, DEPTH,
+                STAGES, GROUP, LOWER, SAME,
             )),
         ],
         [4, 1],
         [240, 24],
+    )  # fmt: skip
+
+
+@gluon.jit(
+    do_not_specialize=[
+        "m", "width", "pitch", "batches", "row_step", "batch_stride", "flag_pitch", "least", "reach", "far",
+        "slope",
+    ]
+)  # fmt: skip
+def words_product(
+    words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
+    far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+):  # fmt: skip
+    """out (batches, m, width) = A·B, and a flag on every entry that is not sure.
+
+    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
+    strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An
+    entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest` being the product of its
+    row's and its column's largest scales; far, slope: of `flag_tile`; all four numbers are patterns of float32.
+    """
+    _walk(
+        words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
+        far, slope, flags, 0, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING, False, False,
+    )  # fmt: skip
+
+
+@gluon.jit(
+    do_not_specialize=[
+        "m", "width", "pitch", "batches", "row_step", "batch_stride", "flag_pitch", "least", "reach", "far",
+        "slope", "kept",
+    ]
+)  # fmt: skip
+def symmetric_words_product(
+    words, out, result, scales, flags, order, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
+    reach, far, slope, kept, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    SAME: gl.constexpr,
+):  # fmt: skip
+    """`words_product` of the tiles of a matrix that `order` names, so many of them: 65536 times a tile's row, and its
+    column. SAME: columns are the rows, split once.
+    """
+    _walk(
+        words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
+        far, slope, order, kept, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING, True, SAME,
     )  # fmt: skip

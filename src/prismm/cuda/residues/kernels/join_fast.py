@@ -314,9 +314,10 @@ def join_fast(
     word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr,
     MODE: tl.constexpr, TESTED: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr,
-    BLOCK: tl.constexpr, EVEN: tl.constexpr, NVIDIA: tl.constexpr,
+    BLOCK: tl.constexpr, EVEN: tl.constexpr, NVIDIA: tl.constexpr, LOWER: tl.constexpr = False,
 ):  # fmt: skip
-    """Join a strip of STRIP rows and BLOCK columns; flags: a word a strip, by (batch, parts, strips, blocks).
+    """Join a strip of STRIP rows and BLOCK columns; flags: a word a strip, by (batch, parts, strips, blocks). LOWER:
+    not one above the diagonal, which has no flags.
 
     TESTED: in MAGNITUDE, that kappa is not 0. k: terms. PARTS: 2 for complex numbers, out's parts being neighbours;
     program axis 2: matrices of a batch, times parts.
@@ -335,6 +336,10 @@ def join_fast(
     rows += (batch % row_batches) * STATISTICS * m
     columns += (batch % column_batches) * STATISTICS * n
     flags += (batch * PARTS + part) * word_plane + tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    if LOWER:
+        if (tl.program_id(1) + 1) * STRIP <= tl.program_id(0) * BLOCK:
+            tl.store(flags, 0)
+            return
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     in_n = j < n
     i0 = tl.program_id(1) * STRIP

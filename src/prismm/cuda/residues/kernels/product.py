@@ -35,13 +35,17 @@ def grouped(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
 def residue_product(
     left, right, digits, reduction, m, n, pitch, left_plane, right_plane, left_step, right_step, row_pitch, plane,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, CHUNK: tl.constexpr,
+    LOWER: tl.constexpr = False,
 ):  # fmt: skip
     """One tile of one modulus (program axis 1) of left (m, pitch) times right (n, pitch) transposed, in one matrix of a
-    batch (axis 2). left_step, right_step: planes from one matrix to the next.
+    batch (axis 2). left_step, right_step: planes from one matrix to the next. LOWER: not those above the diagonal.
     """
     t = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
+    if LOWER:
+        if (row + 1) * ROWS <= column * COLUMNS:
+            return
     i = row * ROWS + tl.arange(0, ROWS)
     j = column * COLUMNS + tl.arange(0, COLUMNS)
     h = tl.arange(0, DEPTH)

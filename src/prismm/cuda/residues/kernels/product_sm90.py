@@ -13,6 +13,10 @@ at k = 2048, whose products are 16.4, 19.6 are left. In time that is less, as po
 gain: three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1
 and 3; a consumer that starts later; tiles that are as long as they are high; 192 rows.
 
+`symmetric_residue_product` leaves out tiles that lie above the diagonal: which ones are made it reads from a table.
+Where both operands are one matrix, both are the right one's planes, whose rows are permuted and whose residues have no
+factor: so rows go back to their order, and sums are multiplied by the factor, when they are reduced.
+
 `strassen_products` makes the seven products of `strassen`: the same tiles in the same turns, each from a
 quarter of an operand or of its sums, found by TMA from where that begins.
 
@@ -38,18 +42,20 @@ ROWS = 64 * CONSUMERS
 LAUNCH = {"num_warps": 4, "maxnreg": 168}
 
 
-def _reduction(sums: int) -> str:
+def _reduction(sums: int, times: bool = False) -> str:
     """Assembly of `product.reduced`: of one sum, or of four to the bytes of a word.
 
-    Operands: the result, the sums, p, magic, bias. One more p than `product.reduced` adds changes no residue; a sum of
-    three numbers goes to another unit than the products.
+    Operands: the result, the sums, p, magic, bias, and where residues are multiplied (times) a factor in [0, p). One
+    more p than `product.reduced` adds changes no residue; a sum of three numbers goes to another unit than the
+    products. A residue below 2p times the factor is below 2^17, of which the quotient is too small by 1 at most, too.
     """
-    p, magic, bias = (f"${1 + sums + x}" for x in range(3))
+    p, magic, bias, factor = (f"${1 + sums + x}" for x in range(4))
+    again = f"mad.lo.s32 u, r#, {factor}, 0; mul.hi.u32 q, u, {magic}; mad.lo.s32 r#, q, n, u; " if times else ""
     lines = [f"{{ .reg .b32 u, q, s, l, h, n, r<4>; neg.s32 n, {p};"]
     for x in range(sums):
         lines.append(
             f"add.s32 u, ${1 + x}, {bias}; add.s32 u, u, {p}; mul.hi.u32 q, u, {magic}; "
-            f"mad.lo.s32 r{x}, q, n, u; sub.s32 s, r{x}, {p}; min.u32 r{x}, r{x}, s;"
+            f"mad.lo.s32 r{x}, q, n, u; {again.replace('#', str(x))}sub.s32 s, r{x}, {p}; min.u32 r{x}, r{x}, s;"
         )
     if sums == 1:
         lines.append("mov.b32 $0, r0; }")
@@ -59,6 +65,7 @@ def _reduction(sums: int) -> str:
 
 
 _OF_ONE, _OF_FOUR = gl.constexpr(_reduction(1)), gl.constexpr(_reduction(4))
+_OF_FOUR_TIMES = gl.constexpr(_reduction(4, times=True))
 _LEFT_SUMS, _RIGHT_SUMS = gl.constexpr(strassen.LEFT_SUMS), gl.constexpr(strassen.RIGHT_SUMS)
 _SECOND_VECTORS, _SECOND_TERMS = gl.constexpr(strassen.SECOND_VECTORS), gl.constexpr(strassen.SECOND_TERMS)
 
@@ -71,6 +78,25 @@ def grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
     height = gl.minimum(tiles_m - first, GROUP)
     rest = tile - group * (GROUP * tiles_n)
     return first + rest % height, rest // height
+
+
+@gluon.jit
+def plane_and_place(tile, tiles_m, tiles_n, order, kept, GROUP: gl.constexpr, LOWER: gl.constexpr):
+    """The plane of a tile, and its row and column there; LOWER: as a table of the tiles that are kept has it."""
+    if LOWER:
+        plane = tile // kept
+        place = gl.load(order + (tile - plane * kept))
+        row, column = place >> 16, place & 65535
+    else:
+        plane = tile // (tiles_m * tiles_n)
+        row, column = grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+    return plane, row, column
+
+
+@gluon.jit
+def tiles_of_plane(tiles_m, tiles_n, kept, LOWER: gl.constexpr):
+    """Tiles of a plane."""
+    return kept if LOWER else tiles_m * tiles_n
 
 
 @gluon.jit
@@ -95,8 +121,8 @@ def _copy_rows(left, i, h, full, left_ring, stage, CONSUMERS: gl.constexpr):
 @gluon.jit
 def _feed(
     left, right, left_sums, right_sums, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli,
-    left_step, right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, QUARTERS: gl.constexpr,
+    left_step, right_step, batch, order, kept, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, QUARTERS: gl.constexpr, LOWER: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
@@ -106,9 +132,9 @@ def _feed(
     stage = 0
     # All stages are free at first: a wait for the phase before the first one returns at once.
     phase = 1
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
-        plane = tile // (tiles_m * tiles_n)
-        row, column = grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+    tiles = tiles_of_plane(tiles_m, tiles_n, kept, LOWER)
+    for tile in range(gl.program_id(0), tiles * moduli * batch, gl.num_programs(0)):
+        plane, row, column = plane_and_place(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
         matrix = plane // moduli
         t = plane - matrix * moduli
         if QUARTERS:
@@ -158,17 +184,24 @@ def _reduced(sums, p, magic, bias):
 
 
 @gluon.jit
-def _store(sums, p, magic, bias, digits, plane, pitch, t, row, column, rows):
+def _store(sums, p, magic, bias, factor, digits, plane, pitch, t, row, column, rows, SAME: gl.constexpr):
     """Reduce 64 x 128 sums, and store them from a row and column of plane t on, up to `rows`; digits, plane and pitch
-    in words of four bytes. Written so that it stays where it is, beside the products of the other half.
+    in words of four bytes. SAME: times a factor, and rows stand as those of a right operand. Written so that it stays
+    where it is, beside the products of the other half.
     """
     x = sums.reshape((64, 2, 8, 4, 2)).permute((0, 1, 3, 2, 4)).reshape((64, 32, 2, 2))
     even, odd = gl.split(x)
     x0, x2 = gl.split(even)
     x1, x3 = gl.split(odd)
-    words = gl.inline_asm_elementwise(
-        _OF_FOUR, "=r,r,r,r,r,r,r,r", [x0, x1, x2, x3, p, magic, bias], dtype=gl.int32, is_pure=False, pack=1
-    )  # fmt: skip
+    if SAME:
+        words = gl.inline_asm_elementwise(
+            _OF_FOUR_TIMES, "=r,r,r,r,r,r,r,r,r", [x0, x1, x2, x3, p, magic, bias, factor], dtype=gl.int32,
+            is_pure=False, pack=1,
+        )  # fmt: skip
+    else:
+        words = gl.inline_asm_elementwise(
+            _OF_FOUR, "=r,r,r,r,r,r,r,r", [x0, x1, x2, x3, p, magic, bias], dtype=gl.int32, is_pure=False, pack=1
+        )  # fmt: skip
     L: gl.constexpr = gl.DistributedLinearLayout(
         reg_bases=[[0, 1], [0, 2], [8, 0], [0, 16]],
         lane_bases=[[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]],
@@ -178,7 +211,11 @@ def _store(sums, p, magic, bias, digits, plane, pitch, t, row, column, rows):
     )
     # Since planes of the right operand are permuted, no value changes its thread: shared memory is left to the ring.
     words = gl.convert_layout(words, L, assert_trivial=True)
-    i = row + gl.arange(0, 64, layout=gl.SliceLayout(1, L))
+    i = gl.arange(0, 64, layout=gl.SliceLayout(1, L))
+    if SAME:
+        # The vector that `split.plane_row` puts there.
+        i = 16 * (i % 8 // 2) + 2 * (i // 8) + i % 2
+    i = row + i
     j = column // 4 + gl.arange(0, 32, layout=gl.SliceLayout(0, L))
     at = digits + t.to(gl.int64) * plane + i.to(gl.int64) * pitch
     gl.store(at[:, None] + j[None, :], words, mask=(i < rows)[:, None] & (j < pitch)[None, :])
@@ -187,8 +224,9 @@ def _store(sums, p, magic, bias, digits, plane, pitch, t, row, column, rows):
 @gluon.jit
 def _multiply(
     PART: gl.constexpr, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+    batch, order, factors, kept, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+    LOWER: gl.constexpr, SAME: gl.constexpr,
 ):  # fmt: skip
     # Triton 3.6 compiles no INT8 instruction of 256 columns; halves are multiplied apart here anyway.
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
@@ -202,7 +240,9 @@ def _multiply(
     second = gl.zeros((64, WIDTH), gl.int32, layout)
     # Before the first tile there is none: with 0 rows the mask of `_store` is empty.
     last_t, last_row, last_column, last_rows, last_p, last_magic, last_bias = 0, 0, 0, 0, 0, 0, 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
+    last_factor = 0
+    tiles = tiles_of_plane(tiles_m, tiles_n, kept, LOWER)
+    for tile in range(gl.program_id(0), tiles * moduli * batch, gl.num_programs(0)):
         first = gl.zeros((64, WIDTH), gl.int32, layout)
         again = stage
         for x in gl.static_range(AHEAD):
@@ -210,8 +250,9 @@ def _multiply(
             first = _begin(first, left_ring, right_ring, stage, PART, 0, CONSUMERS, WIDTH, x > 0)
             stage, phase = next_stage(stage, phase, STAGES)
         _store(
-            second, last_p, last_magic, last_bias, digits, plane, row_pitch, last_t, last_row, last_column, last_rows
-        )
+            second, last_p, last_magic, last_bias, last_factor, digits, plane, row_pitch, last_t, last_row, last_column,
+            last_rows, SAME,
+        )  # fmt: skip
         second = gl.zeros((64, WIDTH), gl.int32, layout)
         # A stage is free only when both halves have read it, so the first ones are given back here.
         for x in gl.static_range(AHEAD):
@@ -220,14 +261,16 @@ def _multiply(
             if x > 0:
                 mbarrier.arrive(free.index((again + x - 1) % STAGES), count=1)
         # While these products run.
-        t = tile // (tiles_m * tiles_n)
-        tile_row, tile_column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+        t, tile_row, tile_column = plane_and_place(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
         row = tile_row * (64 * CONSUMERS) + 64 * PART
         column = tile_column * COLUMNS
         modulus = t % moduli
         p = gl.load(reduction + 3 * modulus)
         magic = gl.load(reduction + 3 * modulus + 1)
         bias = gl.load(reduction + 3 * modulus + 2)
+        factor = 0
+        if SAME:
+            factor = gl.load(factors + modulus)
         for start in range(AHEAD, steps - AHEAD, CHUNK):
             for _ in range(start, gl.minimum(steps - AHEAD, start + CHUNK)):
                 mbarrier.wait(full.index(stage), phase)
@@ -253,23 +296,26 @@ def _multiply(
             second = _begin(second, left_ring, right_ring, (again + x) % STAGES, PART, 1, CONSUMERS, WIDTH, True)
             if x == 0:
                 first, second = warpgroup_mma_wait(1, deps=(first, second))
-        _store(first, p, magic, bias, digits, plane, row_pitch, t, row, column, m)
+        _store(first, p, magic, bias, factor, digits, plane, row_pitch, t, row, column, m, SAME)
         # The assembler would wait for the products before it reduces.
         gl.thread_barrier()
         second = warpgroup_mma_wait(0, deps=(second,))
         for x in gl.static_range(AHEAD):
             mbarrier.arrive(free.index((again + x) % STAGES), count=1)
         last_t, last_row, last_column, last_rows = t, row, column + WIDTH, m
-        last_p, last_magic, last_bias = p, magic, bias
-    _store(second, last_p, last_magic, last_bias, digits, plane, row_pitch, last_t, last_row, last_column, last_rows)
+        last_p, last_magic, last_bias, last_factor = p, magic, bias, factor
+    _store(
+        second, last_p, last_magic, last_bias, last_factor, digits, plane, row_pitch, last_t, last_row, last_column,
+        last_rows, SAME,
+    )  # fmt: skip
 
 
 @gluon.jit
 def _walk(
     left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
-    left_step, right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
-    QUARTERS: gl.constexpr,
+    left_step, right_step, batch, order, factors, kept, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr,
+    LONG: gl.constexpr, QUARTERS: gl.constexpr, LOWER: gl.constexpr, SAME: gl.constexpr,
 ):  # fmt: skip
     left_ring = gl.allocate_shared_memory(gl.int8, [STAGES * CONSUMERS, 64, DEPTH], left.layout)
     right_ring = gl.allocate_shared_memory(gl.int8, [STAGES, COLUMNS, DEPTH], right.layout)
@@ -283,15 +329,16 @@ def _walk(
         [
             (_multiply, (
                 0, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-                batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG,
+                batch, order, factors, kept, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, LOWER, SAME,
             )),
             (_multiply, (
                 1, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-                batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG,
+                batch, order, factors, kept, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, LOWER, SAME,
             )),
             (_feed, (
                 left, right, left_sums, right_sums, left_ring, right_ring, full, free, m, n, left_rows, right_rows,
-                pitch, moduli, left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, QUARTERS,
+                pitch, moduli, left_step, right_step, batch, order, kept, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP,
+                AHEAD, QUARTERS, LOWER,
             )),
         ],
         [4, 1],
@@ -317,7 +364,28 @@ def residue_product(
     """
     _walk(
         left, right, left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
-        left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, False,
+        left_step, right_step, batch, reduction, reduction, 0, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK,
+        LONG, False, False, False,
+    )  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=["m", "n", "moduli", "left_step", "right_step", "batch", "kept"])
+def symmetric_residue_product(
+    left, right, digits, reduction, order, factors, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+    left_step, right_step, batch, kept, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+    SAME: gl.constexpr,
+):  # fmt: skip
+    """`residue_product` of the tiles of a plane that `order` names, so many of them: 65536 times a tile's row, and its
+    column.
+
+    SAME: left and right are the same planes, of a right operand; factors: what their products modulo each modulus are
+    multiplied by.
+    """
+    _walk(
+        left, right, left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+        left_step, right_step, batch, order, factors, kept, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK,
+        LONG, False, True, SAME,
     )  # fmt: skip
 
 
@@ -333,5 +401,6 @@ def strassen_products(
     """
     _walk(
         left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane,
-        moduli, 0, 0, PRODUCTS, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, True,
+        moduli, 0, 0, PRODUCTS, reduction, reduction, 0, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG,
+        True, False, False,
     )  # fmt: skip
