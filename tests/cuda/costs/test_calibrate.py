@@ -130,7 +130,7 @@ class Machine:
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
-        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90)
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90, fp8_sum_bits=0)
         self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
@@ -160,7 +160,7 @@ def kernels_of(table, case: Case) -> dict[str, float]:
         repair = table.tuning.multiword_launches / 2
         return {"split_words": split, "words_product": whole - split - repair, "repair_words": repair}
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
-    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90)
+    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90, fp8_sum_bits=0)
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli) + n * table.tuning.split_vector
