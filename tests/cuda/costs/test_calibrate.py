@@ -160,7 +160,7 @@ def kernels_of(table, case: Case) -> dict[str, float]:
         repair = table.tuning.multiword_launches / 2
         return {"split_words": split, "words_product": whole - split - repair, "repair_words": repair}
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
-    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90, fp8_sum_bits=0)
+    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90)
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli) + n * table.tuning.split_vector
