@@ -233,11 +233,11 @@ def normalise_call(
     if cut == (None, None) and cuda_sample.worth_sampling(problem, a):
         sample = cuda_sample.DataSample(a, b, problem)
     chosen = cuda_plan.choose(problem, request, device, cut, sample)
-    if chosen.engine == FP8 and FP8 not in (request.engine, default_engine()):
-        if not fp8_proof.is_exact(device, a.device.index):
-            # Nobody asked for FP8, so the same bits come from INT8.
-            device = dataclasses.replace(device, fp8_sum_bits=0)
-            chosen = cuda_plan.choose(problem, request, device, cut, sample)
+    by_auto = chosen.engine == FP8 and FP8 not in (request.engine, default_engine())
+    if by_auto and not fp8_proof.is_exact(device, a.device.index):
+        # Nobody asked for FP8, so the same bits come from INT8.
+        device = dataclasses.replace(device, fp8_sum_bits=0)
+        chosen = cuda_plan.choose(problem, request, device, cut, sample)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, problem, chosen.engine == BLAS)

@@ -1,9 +1,9 @@
 """A measurement of a GPU that takes less than three seconds: what it reaches of each resource.
 
-Four or five products and a copy, by programs of prismm's, so that settings of torch change none of them. All is queued while
-the device is held busy, so the host has no part in the times. Of a few times the shortest counts: what else runs there
-makes times longer, never shorter. A GPU of a hundredth of the H100's rates is done in time, too: what takes long is
-timed once.
+Four or five products and a copy, by programs of prismm's, so that settings of torch change none of them. All is queued
+while the device is held busy, so the host has no part in the times. Of a few times the shortest counts: what else runs
+there makes times longer, never shorter. A GPU of a hundredth of the H100's rates is done in time, too: what takes long
+is timed once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _COPIED = 1 << 28
 _REPEATS, _LONG = 5, 0.05
 """How often a step is timed, and from how many seconds on only once."""
 _IN_TIME = 1.0
-"""Seconds after which the INT8 product is left out, or the FP8 product: its kernel, or a library, may have to be loaded or compiled."""
+"""Seconds after which products of INT8 and of FP8 are left out: a kernel, or a library, may have to be loaded or
+compiled.
+"""
 _LIBRARY_N = 4096
 """Size of the INT8 product of torch."""
 _RELAXED = 2

@@ -44,8 +44,8 @@ class Tuning:
     """
 
     fp8: float = 0.0
-    """Operations a second of FP8 products of digits whose blocks are summed in the unit; 0 for GPUs without such sums, or
-    where that is not known: Auto takes no FP8 there.
+    """Operations a second of FP8 products of digits whose blocks are summed in the unit; 0 for GPUs without such sums,
+    or where that is not known: Auto takes no FP8 there.
     """
 
     # Other schemes.
