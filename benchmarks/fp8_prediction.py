@@ -176,8 +176,8 @@ float32:
 tables at three sizes. It takes FP8 only after the GPU's own unit has multiplied extreme digits exactly, and leaves the
 GPU's own product only where the prediction is faster by more than predictions err.
 
-- A B300 has a thirtieth of a B200's INT8 rate. There FP8 is the way to float64. At n = 8192 {besides():.0f} % of its time is
-  splits, change of base and joins. FP64 instructions of splits and joins are slow there.
+- A B300 has a thirtieth of a B200's INT8 rate. There FP8 is the way to float64. At n = 8192 {besides():.0f} % of
+  its time is splits, change of base and joins. FP64 instructions of splits and joins are slow there.
 - A B200's published INT8 and FP8 rates are equal. But Triton compiles INT8 products to `mma.sync` there, a quarter as
   fast, and FP8 products to `tcgen05.mma`. So FP8 is faster although it takes more products.
 - An RTX 5090 has half its INT8 rate for FP8 with sums in FP32. Sums in FP16 are twice as fast, and too short.
@@ -185,9 +185,10 @@ GPU's own product only where the prediction is faster by more than predictions e
 
 ## Rate tables
 
-What kernels would reach, in TFLOP/s and TOP/s: {share("int8")} % of the published rates of INT8 and FP8, {share("fp16")} % of FP16's.
-The plain Triton kernels reach that of an H100's INT8 and FP16 rates. On a B200 the INT8 rate is `mma.sync`'s, a quarter
-of the published one. Splits and joins follow memory and instructions, as in `prismm.cuda.costs`.
+What kernels would reach, in TFLOP/s and TOP/s: of the published rates of INT8 and FP8 {share("int8")} %, and of FP16's
+{share("fp16")} %. The plain Triton kernels reach that of an H100's INT8 and FP16 rates. On a B200 the INT8 rate is
+`mma.sync`'s, a quarter of the published one. Splits and joins follow memory and instructions, as in
+`prismm.cuda.costs`.
 
 {chr(10).join(rates)}
 
