@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from tests.judge import (
     assert_same_bits,
     dyadic,
     each_dtype,
-    each_engine,
     entry_terms,
     magnitudes,
     norms,
@@ -102,20 +102,25 @@ def test_every_target_on_every_engine(name, engine, dtype, seed):
 
 @pytest.mark.slow
 @each_dtype
-@each_engine
-def test_larger_products_cross_every_block(dtype, engine, seed):
-    """Strips of 256, blocks of 512 columns, 2048 terms of the FP64 engine: wide and cancelling data, on two threads."""
-    problem(engine)
+@pytest.mark.parametrize("direct", [False, True], ids=["all but direct", "direct"])
+def test_larger_products_cross_every_block(direct, dtype, seed):
+    """Strips of 256, blocks of 512 columns, 2048 terms of the FP64 engine: wide and cancelling data, on two threads.
+
+    One exact product judges all engines of a shape.
+    """
     m, k, n = (9, 2100, 530) if dtype.startswith("float") else (9, 1100, 270)
-    if engine == "cpu:direct":
+    if direct:
         m, k, n = 3, 4130, 260  # it carries after 4096 terms
     a, b = HOSTILE["phi2"](m, k, n, seed, dtype)
     a[: m // 2], b[:, ::3] = HOSTILE["cancelling"](m // 2, k, len(range(0, n, 3)), seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
-    for keywords in (CORRECT, {"accuracy": 1e-15}, {"reproducible": True}):
+    engines = [engine for engine in usable_engines() if (engine == "cpu:direct") is direct]
+    assert engines
+    for engine, keywords in itertools.product(engines, (CORRECT, {"accuracy": 1e-15}, {"reproducible": True})):
+        note = f"{engine} {keywords}"
         c, report = prismm.matmul(a, b, full_output=True, engine=engine, threads=2, **keywords)
-        assert_meets(keywords.get("accuracy", "native"), exact, magnitude, c, entry_terms(a, c), f"{keywords}")
-        assert_bounds_hold(exact, c, report, f"{keywords}")
+        assert_meets(keywords.get("accuracy", "native"), exact, magnitude, c, entry_terms(a, c), note)
+        assert_bounds_hold(exact, c, report, note)
 
 
 @pytest.mark.covering(("engine", "dtype"))

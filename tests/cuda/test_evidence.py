@@ -1,5 +1,6 @@
 """Evidence of kernels: that a change of what it follows from is seen, and a change of the record as well."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -139,33 +140,41 @@ def test_one_character_of_a_kernel_has_its_cases_run(tmp_path, monkeypatch):
     records, kernels = tmp_path / "records", tmp_path / "src/prismm/cuda"
     records.mkdir()
 
-    def asked():
-        server = Server("interpreter", records, PYTHONPATH=str(tmp_path / "src"))
+    @contextlib.contextmanager
+    def server():
+        """Of the sources as they are now: it reads them once, and the records each time."""
+        found = Server("interpreter", records, PYTHONPATH=str(tmp_path / "src"))
         try:
-            told = server.ask("interpreted_proofs", ["1", CASES], False)
-            assert "error" not in told, told["error"]
-            found = facts("interpreter", "interpreted_proofs", "1", CASES, server=server)
+            yield found
         finally:
-            server.close()
+            found.close()
+
+    def asked(server):
+        told = server.ask("interpreted_proofs", ["1", CASES], False)
+        assert "error" not in told, told["error"]
+        found = facts("interpreter", "interpreted_proofs", "1", CASES, server=server)
         return len(told["ran"]), [entry["proved"] for entry in found]
 
     monkeypatch.delenv("CI", raising=False)
-    assert asked() == (2, PROVED)
-    assert asked() == (0, PROVED)
+    with server() as first:
+        assert asked(first) == (2, PROVED)
+        assert asked(first) == (0, PROVED)
     path = kernels / "kernels/overflow.py"
     code = path.read_text()
     path.write_text(code + "# a comment\n")
     other = kernels / "slices/kernels/join.py"
     other.write_text(other.read_text().replace("return", "return ", 1) + "x = 1\n")
-    assert asked() == (0, PROVED)
+    with server() as second:
+        assert asked(second) == (0, PROVED)
     path.write_text(code.replace("left + right <= most", "left + right >= most"))
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(AssertionError, match="make evidence"):
-        asked()
-    monkeypatch.delenv("CI")
-    assert asked() == (2, [False, True])
-    (record,) = records.glob("*.json")
-    record.write_text(record.read_text().replace('"proved": false', '"proved": true', 1))
-    with pytest.raises(AssertionError, match="digest"):
-        asked()
+    with server() as third:
+        monkeypatch.setenv("CI", "true")
+        with pytest.raises(AssertionError, match="make evidence"):
+            asked(third)
+        monkeypatch.delenv("CI")
+        assert asked(third) == (2, [False, True])
+        (record,) = records.glob("*.json")
+        record.write_text(record.read_text().replace('"proved": false', '"proved": true', 1))
+        with pytest.raises(AssertionError, match="digest"):
+            asked(third)
     assert os.listdir(records) == ["interpreted_proofs.json"]

@@ -45,17 +45,25 @@ def spread(x: Any, mesh: DeviceMesh, placements: list[Any]) -> DTensor:
     return DTensor.from_local(local, mesh, placements, run_check=False, shape=x.shape, stride=x.stride())
 
 
+def operands_of(families: str | tuple[str, ...], sizes: tuple[int, int, int], seed: int, dtype: str) -> tuple[Any, Any]:
+    """a (m, k) and b (k, n) of a family; of several, each one's m rows of a and n columns of b beside each other, so
+    that every row meets every column.
+    """
+    names = (families,) if isinstance(families, str) else families
+    drawn = [ALL[name](*sizes, seed + turn, np.dtype(dtype)) for turn, name in enumerate(names)]
+    return np.concatenate([a for a, _ in drawn]), np.concatenate([b for _, b in drawn], axis=1)
+
+
 def bits(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]:
-    """Which cases differ from the product of the whole operands: each (family, sizes, seed, type, keywords, placements
-    of a, of b).
+    """Which cases differ from the product of the whole operands: each (family or families, sizes, seed, type, keywords,
+    placements of a, of b).
     """
     mesh = mesh_of(shape)
     if rank >= mesh.size():
         return []
     failed = []
     for name, sizes, seed, dtype, keywords, left, right in cases:
-        a, b = ALL[name](*sizes, seed, np.dtype(dtype))
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        a, b = operands_of(name, sizes, seed, dtype)
         found = prismm.matmul(spread(a, mesh, left), spread(b, mesh, right), **keywords)
         whole = found.full_tensor().cpu().numpy()
         try:

@@ -19,8 +19,8 @@ TIMEOUT = 120.0
 def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: str) -> None:
     """Run what comes through the pipe until nothing comes."""
     os.environ.update(PRISMM_THREADS="1", OMP_NUM_THREADS="1", PRISMM_TESTED_RANKS=device)
-    if device not in ("cpu", "cuda"):
-        _interpret(device)
+    if device == "interpreted":
+        os.environ["TRITON_INTERPRET"] = "1"
     import torch
     import torch.distributed as dist
 
@@ -46,12 +46,11 @@ def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: 
         pipe.send(answer)
 
 
-def _interpret(kind: str) -> None:
+def interpret_as(rank: int, kind: str) -> None:
     """Have this process make the steps of exact sums as a GPU would, in Triton's interpreter, of tensors on the CPU.
 
     kind: of `gluon_interpreter.interpreted_device`.
     """
-    os.environ["TRITON_INTERPRET"] = "1"
     from prismm.cuda import operands
     from prismm.distributed import on_gpu, product
     from tests.cuda.harness import interpreter  # noqa: F401  (patches Triton's)
@@ -98,7 +97,7 @@ class Ranks:
         self.world = world
         self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
         # A process that is forked from one that knows of CUDA cannot use it.
-        context = _context() if device == "cpu" else multiprocessing.get_context("spawn")
+        context = _context() if device != "cuda" else multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(world):
             here, there = context.Pipe()

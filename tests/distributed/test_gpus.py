@@ -6,7 +6,7 @@ import pytest
 
 from tests.distributed import cases
 from tests.distributed.cases import ALL, R, S
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, interpret_as
 from tests.distributed.test_products import DTYPES, EXACT
 
 pytest.importorskip("triton")
@@ -14,11 +14,18 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def interpreted():
-    """Three ranks whose GPUs are interpreted."""
-    pool = Ranks(3, device="any")
+def ranks_that_interpret():
+    """Four ranks whose GPUs are interpreted; smaller meshes are made of some of them."""
+    pool = Ranks(4, device="interpreted")
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def interpreted(ranks_that_interpret):
+    """Ranks with GPUs that have nothing of NVIDIA's."""
+    ranks_that_interpret.run(interpret_as, "any")
+    return ranks_that_interpret
 
 
 def cases_of(rng, dtype, most, kinds=EXACT[:2]):
@@ -32,8 +39,17 @@ def cases_of(rng, dtype, most, kinds=EXACT[:2]):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_interpreted_ranks_have_the_bits_of_a_cpu(dtype, interpreted, rng):
-    several = cases_of(rng, dtype, (12, 40, 12), EXACT[:4])
-    chosen = [several[x] for x in rng.permutation(len(several))[:12]]
+    """Every one of four ways once: three times of rows and columns of four families, once of one family alone. An
+    interpreted product takes as long for one row as for a block of them.
+    """
+    names = rng.permutation(list(ALL)).tolist()
+    alone = int(rng.integers(4))
+    chosen = []
+    for turn, keywords in enumerate(EXACT[:4]):
+        some = names.pop() if turn == alone else tuple(names.pop() for _ in range(4))
+        most = (12, 40, 12) if turn == alone else (4, 40, 4)
+        sizes = tuple(map(int, rng.integers((1, 1, 1), most)))
+        chosen.append((some, sizes, int(rng.integers(1 << 30)), dtype, keywords, [S(1)], [S(0)]))
     failed = [each for found in interpreted.run(cases.bits, (3,), chosen) for each in found]
     assert not failed, failed
 
@@ -53,22 +69,19 @@ def test_interpreted_ranks_make_batches_and_sums(interpreted):
 
 
 @pytest.mark.parametrize("kind", ["any", "hopper"])
-def test_interpreted_grids_of_ranks_have_the_bits_of_a_cpu(kind, rng):
+def test_interpreted_grids_of_ranks_have_the_bits_of_a_cpu(kind, interpreted):
     """Blocks of either operand, and sums over two dimensions of a mesh; on a Hopper GPU with its own product."""
     placements = [([S(0), S(1)], [R, S(0)]), ([S(1), R], [S(0), S(1)]), ([S(1), S(1)], [S(0), S(0)])]
-    pool = Ranks(4, device=kind)
-    try:
-        chosen = [
-            (name, (9, 30, 7), 5, dtype, EXACT[turn % 2], left, right)
-            for turn, ((left, right), dtype) in enumerate(zip(placements, DTYPES, strict=False))
-            for name in (("normal", "wide_rows") if kind == "any" else ("normal",))
-        ]
-        failed = [each for found in pool.run(cases.bits, (2, 2), chosen) for each in found]
-        assert not failed, failed
-        if kind == "any":
-            pool.run(cases.small_blocks_of_gpus, (2, 2))
-    finally:
-        pool.close()
+    interpreted.run(interpret_as, kind)
+    families, sizes = (("normal", "wide_rows"), (5, 30, 4)) if kind == "any" else ("normal", (9, 30, 7))
+    chosen = [
+        (families, sizes, 5, dtype, EXACT[turn % 2], left, right)
+        for turn, ((left, right), dtype) in enumerate(zip(placements, DTYPES, strict=False))
+    ]
+    failed = [each for found in interpreted.run(cases.bits, (2, 2), chosen) for each in found]
+    assert not failed, failed
+    if kind == "any":
+        interpreted.run(cases.small_blocks_of_gpus, (2, 2))
 
 
 @pytest.fixture(scope="module")

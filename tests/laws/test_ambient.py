@@ -12,10 +12,12 @@ import decimal
 import functools
 import io
 import locale
+import os
 import platform
 import sys
 import warnings
 import zlib
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ import torch
 import prismm
 from prismm.errors import EngineError
 from prismm.testing import HOSTILE, SPECIAL, exact_product
+from tests.covering import covering_rows
 from tests.judge import CORRECT, assert_meets, assert_same_bits, magnitudes, usable_engines
 
 if TYPE_CHECKING:
@@ -91,8 +94,9 @@ def by_explain(a: Any, b: Any, keywords: dict[str, Any]) -> list[Any]:
 class Case:
     """One call, its keywords and operands, and what it returned in a quiet state."""
 
-    def __init__(self, verb: Callable[..., list[Any]], a: Any, b: Any, keywords: dict[str, Any]) -> None:
+    def __init__(self, verb: Callable[..., list[Any]], a: Any, b: Any, keywords: dict[str, Any], draw: int) -> None:
         self.verb, self.a, self.b, self.keywords = verb, a, b, keywords
+        self.row = {"verb": verb.__name__, "array": type(a).__name__, "keywords": str(keywords), "operands": draw}
         self.note = f"{verb.__name__} {type(a).__name__} {a.dtype} {keywords}"
 
     def call(self) -> list[np.ndarray]:
@@ -111,21 +115,29 @@ class Case:
 def all_cases() -> list[Case]:
     """The whole table."""
     found = []
-    for a, b in operands():
+    for draw, (a, b) in enumerate(operands()):
         integers, large = a.dtype.kind == "i", a.shape[0] > M
         for keywords in keywords_for(a.dtype)[: 3 if large else None]:
             for x, y in ((a, b), (torch.from_numpy(a), torch.from_numpy(b))):
                 for verb in (by_matmul,) if integers else (by_matmul, by_gemm, by_prepare, by_explain):
-                    found.append(Case(verb, x, y, keywords))
+                    found.append(Case(verb, x, y, keywords, draw))
     return found
 
 
-@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.slow)])
-def cases(request: pytest.FixtureRequest) -> list[Case]:
-    """Some 20 of the table, other ones for each test, or all; with what comes of them before anything is set."""
+@pytest.fixture(params=[pytest.param(False, id="some"), pytest.param(True, id="pairs", marks=pytest.mark.slow)])
+def cases(request: pytest.FixtureRequest, seed: int) -> list[Case]:
+    """Some 20 of the table, other ones for each test, or so many that every pair of verb, kind of array, keywords and
+    operands meets in each state: other ones for each test, too, so that nearly every case is met by some state. With
+    PRISMM_TEST_ALL every test has the whole table. They come with what they return before anything is set.
+    """
     table = all_cases()
     first = zlib.crc32(request.node.nodeid.encode()) % 67  # a prime: a step through all verbs, kinds and keywords
-    found = table if request.param else table[first::67]
+    if not request.param:
+        found = table[first::67]
+    elif os.environ.get("PRISMM_TEST_ALL"):
+        found = table
+    else:
+        found = [table[place] for place in covering_rows([case.row for case in table], None, Random(seed))]
     assert all(case.quiet for case in found)
     return found
 
