@@ -1,6 +1,7 @@
 """Residues by FP8 products on a GPU: kernels beside slow twins, what they compile to, and what the engine refuses."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -13,6 +14,8 @@ from prismm.core.moduli import MAX_MODULI, coprime_moduli, scheme_product
 from prismm.core.problem import Problem
 from prismm.core.request import check_request
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.predict import gpu_seconds
+from prismm.cuda.costs.table import rates_of
 from prismm.cuda.device import FP8, INT8, Device
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.residues import fp8, fp8_proof
@@ -25,6 +28,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 from prismm.testing import HOSTILE
 from tests import judge
 from tests.cuda.harness import fp8_twin as twin
+from tests.cuda.harness.pretended import pretended
 from tests.cuda.harness.processes import compiled, interpreted
 
 pytest.importorskip("triton")
@@ -33,17 +37,29 @@ B200 = Device("NVIDIA B200", False, True, 148, float64_dot=False, fp8_sum_bits=2
 H100 = Device("NVIDIA H100 80GB HBM3", True, True, 132, fp8_sum_bits=14)
 A100 = Device("NVIDIA A100", False, True, 108)
 L40S = Device("NVIDIA L40S", False, True, 142, 99 << 10, fp8_sum_bits=14)
-RTX5090 = Device("NVIDIA RTX 5090", False, True, 170, 99 << 10, fp8_sum_bits=24)
+B300 = Device("NVIDIA B300 SXM6 AC", False, True, 148, float64_dot=False, fp8_sum_bits=24)
+RTX5090 = Device("NVIDIA GeForce RTX 5090", False, True, 170, 99 << 10, fp8_sum_bits=24)
 
 
-def problem(n=512, result=FP64, **options):
-    return Problem(
-        n, n, n, (), result, accuracy.parse_target(options.pop("accuracy", "native")), False, True, **options
-    )
+def problem(n=512, result=FP64, target="native", reproducible=False):
+    return Problem(n, n, n, (), result, target and accuracy.parse_target(target), reproducible, True)
+
+
+@pytest.fixture
+def lone_gpu(monkeypatch, tmp_path):
+    """No table of this machine's user counts, and a GPU has free memory."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (100 << 30, 140 << 30))
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("PRISMM_RATES", raising=False)
+    rates_of.cache_clear()
+    yield
+    rates_of.cache_clear()
 
 
 def chosen(of, device, **options):
-    request, *_ = check_request(None, options.get("scheme"), False, None, options.get("engine"), None, None, None)
+    scheme, engine = options.get("scheme"), options.get("engine")
+    request, *_ = check_request(None, scheme, of.reproducible, None, engine, None, None, None)
     return cuda_plan.choose(of, request, device, options.get("cut", (None, None)))
 
 
@@ -75,7 +91,12 @@ def test_interpreted_products_have_the_bits_of_int8(unit):
     [
         ("sm_89", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "mma.sync.aligned.m16n8k32.row.col."),
         ("sm_90", "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3", "wgmma.mma_async.sync.aligned.m64n"),
-        ("sm_100", "tcgen05.mma.cta_group::1.kind::f8f6f4", ""),
+        # Triton has no `tcgen05.mma` of INT8.
+        (
+            "sm_100",
+            "tcgen05.mma.cta_group::1.kind::f8f6f4",
+            "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.",
+        ),
         ("sm_120", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "mma.sync.aligned.m16n8k32.row.col."),
     ],
 )
@@ -171,15 +192,104 @@ def test_the_engine_runs_residues_where_it_is_asked_for():
             assert products == fp8_products(choice.scheme.moduli, family)
             other = chosen(problem(), device, engine=INT8, scheme=choice.scheme)
             assert choice.blocks.workspace > other.blocks.workspace
-    assert any("as fast as INT8" in reason for reason in chosen(problem(), B200, engine=FP8).reasons)
+    for device, guessed in ((H100, True), (B200, False)):
+        assert guessed == any("as fast as INT8" in x for x in chosen(problem(), device, engine=FP8).reasons)
 
 
-@pytest.mark.parametrize("n", [64, 512, 2048])
+# --- Auto -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("lone_gpu")
+@pytest.mark.parametrize("n", [64, 512, 2048, 8192])
 @pytest.mark.parametrize("result", [FP64, FP32])
-def test_nobody_gets_it_who_did_not_ask(n, result):
-    for device in (B200, H100):
-        for scheme in (None, Residues(15)):
-            assert chosen(problem(n, result), device, scheme=scheme).engine != FP8
+@pytest.mark.parametrize("device", [H100, L40S, A100, RTX5090])
+def test_nobody_gets_it_who_did_not_ask(n, result, device):
+    """Where sums are short, or INT8 is predicted faster."""
+    for scheme in (None, Residues(15)):
+        assert chosen(problem(n, result), device, scheme=scheme).engine != FP8
+
+
+@pytest.mark.usefixtures("lone_gpu")
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, "native"), ({"scheme": Residues(15)}, None), ({"scheme": Residues(15), "engine": "cuda"}, "native"),
+        ({}, "correctly-rounded"), ({}, "1e-9"), ({"reproducible": True}, "native"),
+    ],
+)  # fmt: skip
+def test_auto_takes_it_where_it_is_predicted_faster(options, asked):
+    """On a B300, whose INT8 is slow; the moduli are those that INT8 would get."""
+    target = float(asked) if asked and asked[0].isdigit() else asked
+    found = dict(options)
+    product = problem(4096, target=target, reproducible=found.pop("reproducible", False))
+    choice = chosen(product, B300, **found)
+    assert choice.engine == FP8 and isinstance(choice.scheme, Residues)
+    assert any("the same bits: predicted" in reason for reason in choice.reasons)
+    without = chosen(product, dataclasses.replace(B300, fp8_sum_bits=0), **found)
+    assert without.engine != FP8
+    seconds = [gpu_seconds(choice.scheme, product, rates_of(B300.name), unit) for unit in (FP8, INT8, None)]
+    assert seconds[2] == seconds[0] < seconds[1]
+    # Prepared operands hold residues of 8 bits, and an engine that is asked for is taken.
+    assert chosen(product, B300, scheme=Residues(15), cut=(128, None)).engine == INT8
+    assert chosen(product, B300, scheme=Residues(15), engine=INT8).engine == INT8
+
+
+@pytest.mark.usefixtures("lone_gpu")
+def test_plans_say_what_else_there_was():
+    product = problem(4096)
+    request, *_ = check_request("native", None, False, None, None, None, None, None)
+    for device, taken in ((B300, FP8), (RTX5090, INT8)):
+        plan = cuda_plan.make_plan(product, chosen(product, device), request, device, "float64", "float64")
+        assert plan.engine == taken and plan.products == (25 if taken == FP8 else 14)
+        other = {FP8: INT8, INT8: FP8}[taken]
+        (found,) = [x for x in plan.alternatives if x.engine == other]
+        assert found.reason == "predicted slower" and found.predicted_seconds > plan.predicted_seconds
+    device = dataclasses.replace(B300, fp8_sum_bits=0)
+    plan = cuda_plan.make_plan(product, chosen(product, device), request, device, "float64", "float64")
+    assert FP8 not in [plan.engine, *(x.engine for x in plan.alternatives)]
+
+
+@pytest.mark.usefixtures("lone_gpu")
+@pytest.mark.parametrize("verdict", [None, "inexact on extreme digits modulo 61", RuntimeError("it does not compile")])
+def test_auto_takes_a_unit_that_has_proved_itself(verdict, monkeypatch, tmp_path):
+    """Otherwise the call launches INT8 kernels, and says nothing of FP8; a call that asks for FP8 is refused."""
+    torch = pytest.importorskip("torch")
+    asked = []
+
+    def proved(device, index):
+        asked.append(device)
+        if isinstance(verdict, RuntimeError):
+            raise verdict
+        return verdict
+
+    monkeypatch.setattr(fp8_proof, "_proved", functools.cache(proved))
+    a = torch.zeros(2048, 2048, dtype=torch.float64)
+    with pretended(B300, tmp_path) as launched:
+        plan = prismm.explain(a, a, accuracy="native")
+        prismm.matmul(a, a, accuracy="native")
+        kernels = {line.partition("[")[0].removeprefix("fork ") for line in launched if "[" in line}
+        exact = verdict is None
+        assert (plan.engine == FP8) == exact and ("digit_product" in kernels) == exact
+        assert ("residue_product" in kernels) != exact and set(asked) == {B300}
+        assert exact == any("FP8" in reason for reason in plan.reasons)
+        if isinstance(verdict, str):
+            with pytest.raises(EngineError, match="inexact on extreme digits"):
+                prismm.matmul(a, a, scheme=Residues(14), engine=FP8)
+
+
+@pytest.mark.usefixtures("lone_gpu")
+def test_what_is_prepared_or_captured_goes_by_int8(monkeypatch, tmp_path):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(fp8_proof, "_proved", _Cached(None, 0))
+    a = torch.zeros(2048, 2048, dtype=torch.float64)
+    with pretended(B300, tmp_path):
+        assert prismm.prepare(a, scheme=Residues(14)).engine == INT8
+        assert prismm.explain(a, a).engine == FP8
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert not fp8_proof.is_exact(B300, 0)
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_it_refuses():

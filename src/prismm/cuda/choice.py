@@ -29,6 +29,7 @@ from prismm.core.problem import Problem
 from prismm.cuda.costs.predict import gpu_seconds, prediction_error, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP8, FP64, INT8, LONG_SUMS, Device, spoiled_by
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import (
     checked_seconds,
@@ -38,14 +39,7 @@ from prismm.cuda.native.seconds import (
     serves_directly,
 )
 from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch, tiny_seconds
-from prismm.cuda.residues.seconds import (
-    Uncertified,
-    entries_of,
-    fp8_is_faster,
-    fp8_seconds,
-    residue_seconds,
-    uncertified_seconds,
-)
+from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
@@ -162,15 +156,11 @@ class GpuColumn:
         return self.with_unit(problem, chosen)
 
     def with_unit(self, problem: Problem, chosen: Chosen) -> Chosen:
-        """With FP8 as the engine of residues that may have any, where it is predicted faster than INT8."""
-        if chosen.engine not in (None, "cuda") or not isinstance(chosen.scheme, Residues) or self.rates is None:
+        """With the engine that is predicted fastest of those with the same bits, where any will do."""
+        if chosen.engine not in (None, "cuda") or self.rates is None:
             return chosen
-        moduli = int(chosen.scheme.moduli)
-        if not fp8_is_faster(moduli, problem, self.rates):
-            return chosen
-        times = residue_seconds(moduli, problem, self.rates) / fp8_seconds(moduli, problem, self.rates)
-        reason = f"FP8 products, the same bits: predicted {times:.2f} times as fast as INT8 ones on the GPU"
-        return Chosen(chosen.scheme, FP8, (*chosen.reasons, reason))
+        found = implementation_of(chosen.scheme).faster_engine(problem, self.rates)
+        return chosen if found is None else Chosen(chosen.scheme, found[0], (*chosen.reasons, found[1]))
 
     def takes_tiny(self, problem: Problem) -> bool:
         """Whether a batch of tiny products is made in one kernel, where no engine is asked for."""

@@ -98,6 +98,14 @@ class Implementation(Protocol):
     def products_on(self, engine: str, problem: Problem, device: Device) -> int:
         """The same on an engine, where that matters."""
 
+    def faster_engine(self, problem: Problem, rates: Rates) -> tuple[str, str] | None:
+        """An engine with the same bits that is predicted faster than the usual one, and why; None where there is none.
+
+        Args:
+            problem: what is multiplied.
+            rates: the GPU's cost table, without rates of what may not be taken.
+        """
+
     def gpu_seconds(
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
     ) -> float:
@@ -176,6 +184,10 @@ class Composite:
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """None of its own."""
         return 0
+
+    def faster_engine(self, problem: Problem, rates: Rates) -> tuple[str, str] | None:
+        """There is none."""
+        return None
 
     def products_on(self, engine: str, problem: Problem, device: Device) -> int:
         """As many on every engine."""

@@ -146,7 +146,10 @@ def test_plans_say_what_is_multiplied():
     plan = prismm.explain(a, b, scheme=Residues(14), engine="simulated:b200-tcgen05.fp8")
     assert plan.products == 25
     assert "16 moduli of one product, 3 of three; sums of up to 512 terms are exact, and k = 5000 is cut" in str(plan)
+    for card in ("NVIDIA B200", "NVIDIA B300 SXM6 AC"):
+        assert f"prediction for an {card}, not measured: " in str(plan)
     plan = prismm.explain(a, b, scheme=Residues(14), engine="simulated:h100-wgmma.fp8")
+    assert "prediction" not in str(plan)
     assert plan.products == 30 and "sums of up to 32 terms" in str(plan)
     # A device with INT8 products multiplies by them, unless FP8 is asked for.
     plan = prismm.explain(a, b, scheme=Residues(14), engine="simulated:h100-wgmma")

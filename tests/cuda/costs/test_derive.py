@@ -19,7 +19,7 @@ from prismm.cuda.costs.facts import _content, cards, from_attributes
 from prismm.cuda.costs.first_use import ESTIMATED, estimated, is_estimated
 from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import Rates, calibrated, committed
-from prismm.cuda.device import BLAS, Device
+from prismm.cuda.device import BLAS, FP8, Device
 from prismm.cuda.device import FP64 as FP64_ENGINE
 from prismm.cuda.native.seconds import checked_seconds, cublas_seconds
 from prismm.formats import FP32, FP64
@@ -59,9 +59,13 @@ def test_facts_of_cards_agree_with_each_other():
         capped = card["name"] == "NVIDIA H20"
         for unit, key, least, most in (
             ("int8", "int8_tops", 0.84, 1.02), ("fp16", "fp16_tflops", 0.84, 2.02), ("fp32", "fp32_tflops", 0.98, 1.02),
+            ("fp8", "fp8_tflops", 0.84, 2.02),
         ):  # fmt: skip
-            share = card[key] * 1e12 / (cycles * rates[unit])
-            if not (capped or least <= share <= most):
+            if (rates[unit] == 0) != (key not in card):
+                wrong.append((card["name"], unit, "there or not"))
+            share = card[key] * 1e12 / (cycles * rates[unit]) if rates[unit] else 1.0
+            # Of Rubin FP8 alone is published; the rest is a B300's.
+            if not (capped or least <= share <= most or (card["name"], unit) == ("Rubin", "fp8")):
                 wrong.append((card["name"], unit, share))
         if (
             not capped
@@ -82,6 +86,8 @@ def test_what_a_driver_says_is_what_is_published():
         for part in ("memory", "int8", "fp16", "fp64", "fp64_matrix", "fp32", "clock"):
             assert math.isclose(getattr(found, part), getattr(published, part), rel_tol=0.01), (name, part)
         assert found.capability == published.capability and found.listed
+        assert (found.fp8 is None) == (published.fp8 is None) == (name != RTX4090)
+        assert published.fp8 is None or math.isclose(found.fp8, published.fp8, rel_tol=0.01)
     with pytest.raises(ValueError, match="does not say"):
         from_attributes("x", {13: 0, 16: 128, 36: 1, 37: 384, 75: 8, 76: 9, 87: 64})
 
@@ -178,6 +184,24 @@ def test_plain_triton_products_reach_a_share_of_the_matrix_unit():
     for facts in cards().values():
         share = derived(facts).int8 / (facts.int8 if facts.sm90 else facts.int8_plain)
         assert math.isclose(share, committed()[H100].int8 / cards()[H100].int8 if facts.sm90 else PORTABLE["int8"])
+
+
+def test_fp8_counts_where_blocks_are_summed_in_the_unit():
+    """On Blackwell and later; a measurement takes the place of the published rate, within reason."""
+    for name, facts in cards().items():
+        blackwell = facts.capability[0] >= 10
+        assert derived(facts).tuning.fp8 == (PORTABLE["fp8"] * facts.fp8 if blackwell else 0.0), name
+    facts = cards()["NVIDIA B300 SXM6 AC"]
+    plain = derived(facts).tuning.fp8
+    # 803 TOP/s of a large product and 551 of that of a measurement, on an H100.
+    reached = REFERENCE_MEASURED.int8 / (PORTABLE["int8"] * cards()[H100].int8)
+    for share, expected in ((1.2, 1.2), (0.7, 0.7), (1e-3, derive._LEAST), (1e3, 1.0 / PORTABLE["fp8"])):
+        measured = dataclasses.replace(REFERENCE_MEASURED, fp8=share * plain * reached)
+        assert derived(facts, measured).tuning.fp8 == pytest.approx(expected * plain)
+    hopper = dataclasses.replace(REFERENCE_MEASURED, fp8=1e15)
+    assert derived(cards()[H200], hopper).tuning.fp8 == 0.0
+    newer = from_attributes("NVIDIA R200", {13: 2000000, 16: 200, 36: 4000000, 37: 8192, 75: 15, 76: 0, 87: 64})
+    assert derived(newer).tuning.fp8 > 10 * derived(newer).int8
 
 
 def test_less_power_for_an_operation_limits_long_products():
@@ -355,13 +379,15 @@ def test_float64_goes_to_residues_where_fp64_is_slow(name):
 @pytest.mark.parametrize(
     ("names", "result", "scheme", "least", "most"),
     [
-        (("A100", "B200"), FP64, Native, 1, 16384), (("NVIDIA H20 ",), FP64, Residues, 320, 16384),
+        (("A100",), FP64, Native, 1, 16384), (("B200",), FP64, Native, 1, 3200),
+        (("NVIDIA H20 ",), FP64, Residues, 320, 16384),
         (("NVIDIA H20 ",), FP32, Native, 64, 4096),
         (("H100 PCIe", "H100 NVL", "GH200"), FP64, Residues, 2900, 16384),
         (("H100 PCIe", "H100 NVL", "GH200"), FP64, Native, 64, 1600),
         (("H100 PCIe", "H100 NVL", "GH200"), FP32, ScaledHalf, 900, 8192),
         (("A100",), FP32, Residues, 1500, 16384), (("B200", "B300"), FP32, ScaledHalf, 1200, 8192),
-        (("B300",), FP64, Residues, 620, 16384), (("B300",), FP64, Native, 16, 256),
+        (("B200",), FP64, Residues, 4032, 16384),
+        (("B300",), FP64, Residues, 256, 16384), (("B300",), FP64, Native, 16, 192),
     ],
 )  # fmt: skip
 def test_the_page_of_gpus_says_what_is_chosen(names, result, scheme, least, most):
@@ -391,7 +417,31 @@ def test_little_int8_leaves_float32_to_others():
         assert not isinstance(Auto().select(problem_of(n, n, n, FP32), name).scheme, Residues)
     problem = problem_of(4096, 4096, 4096, FP64)
     ultra, blackwell = (derived(cards()[x]) for x in (name, "NVIDIA B200"))
-    assert gpu_seconds(Residues(14), problem, ultra) > 5 * gpu_seconds(Residues(14), problem, blackwell)
+    seconds = [gpu_seconds(Residues(14), problem, rates, "cuda:int8") for rates in (ultra, blackwell)]
+    assert seconds[0] > 5 * seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "expected"),
+    [
+        # At n = 512, 2048, 8192 and 16384: `docs/fp8_prediction.md`.
+        ("NVIDIA B200", FP64, ("native", "native", "fp8", "fp8")),
+        ("NVIDIA B200", FP32, ("native", "words", "words", "fp8")),
+        ("NVIDIA B300 SXM6 AC", FP64, ("fp8",) * 4),
+        ("NVIDIA B300 SXM6 AC", FP32, ("native", "words", "words", "words")),
+        ("Rubin", FP64, ("fp8",) * 4), ("Rubin", FP32, ("native", "words", "words", "fp8")),
+        ("NVIDIA GeForce RTX 5090", FP64, ("int8",) * 4), ("NVIDIA GeForce RTX 5090", FP32, ("native",) * 4),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", FP64, ("int8",) * 4),
+        (H100, FP64, ("native", "native", "int8", "int8")),
+    ],
+)  # fmt: skip
+def test_auto_chooses_between_four_units(name, result, expected):
+    found = []
+    for n in (512, 2048, 8192, 16384):
+        choice = Auto().select(problem_of(n, n, n, result), name)
+        unit = "fp8" if choice.engine == FP8 else "int8"
+        found.append({Native: "native", ScaledHalf: "words", Residues: unit}[type(choice.scheme)])
+    assert tuple(found) == expected
 
 
 def test_tiny_batches_of_float32_are_not_made_on_slow_fp64_units():

@@ -12,11 +12,13 @@ from prismm.cuda.costs.derive import REFERENCE, REFERENCE_MEASURED, derived
 from prismm.cuda.costs.facts import facts_of
 from prismm.cuda.costs.table import calibrated
 from prismm.cuda.device import Device, device_of
+from prismm.cuda.residues import fp8_proof
 from tests.cuda.harness.pretended import pretended
 
 pytest.importorskip("triton")  # and no test is charged with its import
 
 PORTABLE = Device("NVIDIA A100-SXM4-40GB", False, True, 108)
+BLACKWELL = Device("NVIDIA B300 SXM6 AC", False, True, 148, float64_dot=False, fp8_sum_bits=24)
 
 
 @pytest.fixture
@@ -65,6 +67,30 @@ def test_residues_are_multiplied_as_a_call_does(programs, monkeypatch, tmp_path)
         assert f"{name}={value}" in expected
     assert expected.startswith(f"residue_product[{'x'.join(map(str, launch.grid))}]")
     assert expected.count(":i8[") == 2 and expected.count(":u8[") == 1
+
+
+def test_fp8_digits_are_multiplied_as_a_call_does(programs, monkeypatch, tmp_path):
+    """The launch of the product, its constants and types; of planes that fit, and hold no NaN."""
+    generator = torch.Generator().manual_seed(1)
+    memory = torch.empty(2 * measurement._COPIED, dtype=torch.uint8)
+    _, count = measurement._digits(BLACKWELL, memory, generator)
+    program, _ = programs.pop()
+    assert count == 25 and program.workspace <= memory.numel()
+    # Two planes, and residues of two bytes.
+    assert program.workspace >= (2 + 2) * count * measurement._N**2
+    assert int(memory[: 2 * count * measurement._N**2].max()) < 0x7F
+    monkeypatch.setattr(measurement, "_N", 256)
+    with pretended(BLACKWELL, tmp_path) as launched:
+        measurement._digits(BLACKWELL, memory, generator)
+        a = torch.zeros(256, 256, dtype=torch.float64)
+        monkeypatch.setattr(fp8_proof, "prove", lambda *_: None)
+        prismm.matmul(a, a, scheme=prismm.Residues(14), accuracy="native", engine="cuda:fp8")
+    (launch,) = programs.pop()[0].launches
+    (expected,) = (line for line in launched if line.startswith("digit_product"))
+    assert [x.dtype for x in launch.arguments[:3]] == [torch.int8, torch.int8, torch.int16]
+    for name, value in launch.constants.items():
+        assert f"{name}={value}" in expected
+    assert expected.startswith(f"digit_product[{'x'.join(map(str, launch.grid))}]")
 
 
 @pytest.mark.gpu

@@ -148,7 +148,7 @@ def _residues(device: Device, memory: torch.Tensor, generator: torch.Generator) 
 
 
 def _digits(device: Device, memory: torch.Tensor, generator: torch.Generator) -> tuple[Callable[[], Any], int]:
-    """Products of planes of FP8 digits, in place of those of residues, and how many there are."""
+    """Products of planes of FP8 digits, and how many there are."""
     import math
 
     import torch

@@ -55,16 +55,16 @@ def crossovers(card: str, moduli: int, problem: Problem) -> dict[str, int | None
     rates = rates_of(card)
     assert rates is not None, card
     found: dict[str, int | None] = {}
-    slower: set[str] = set()
+    done: set[str] = set()
     for n in range(_LARGEST, 0, -_STEP):
         seconds = ways(moduli, _square(problem, n), rates)
-        for way in seconds.keys() - slower - {FP8_WAY}:
+        for way in seconds.keys() - done - {FP8_WAY}:
             if seconds[FP8_WAY] < seconds[way]:
                 found[way] = n
             else:
-                slower.add(way)
+                done.add(way)
                 found.setdefault(way, None)
-        if len(slower) == len(seconds) - 1:
+        if not seconds.keys() - done - {FP8_WAY}:
             break
     return found
 
@@ -98,7 +98,7 @@ def _line(card: str, moduli: int, problem: Problem) -> str:
     ]
     least = crossovers(card, moduli, _square(problem, _STEP))
     faster = [f"{way} from n = {least[way]} on" for way in seconds if least.get(way) is not None]
-    slower = [way for way in seconds if way in least and least[way] is None]
+    others = [way for way in seconds if way in least and least[way] is None]
     text = f"; FP8 is faster than {', '.join(faster)}" if faster else ""
-    text += f"; at no size than {', '.join(slower)}" if faster and slower else ""
+    text += f"; at no size than {', '.join(others)}" if faster and others else ""
     return f"prediction for an {card}, not measured: {', '.join(times)}{text}"
