@@ -32,7 +32,7 @@ def test_half_the_tiles_of_large_products_are_left_out():
 def test_interpreted_symmetric_products_have_the_bits_of_whole_ones(device, part):
     """Whatever stands in memory before; what lies above the diagonal is neither made nor repaired."""
     found = interpreted("symmetric", f"{part}/4", device)
-    assert len(found) == len(range(part, 21, 4))
+    assert len(found) == len(range(part, 25, 4))
     assert not [entry for entry in found if entry["wrong"] or entry["written"] or not entry.get("counted", True)]
     for entry in found:
         name, *rest = entry["case"]

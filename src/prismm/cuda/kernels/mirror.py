@@ -32,5 +32,6 @@ def mirror(out, n, tiles, PARTS: tl.constexpr, CONJUGATE: tl.constexpr, SIDE: tl
         value = tl.load(source + part, mask=below, other=0.0)
         if CONJUGATE and part == 1:
             value = -value
-            tl.store(out + i.to(tl.int64) * (n + 1) * 2 + 1, value.sum(1) * 0.0, mask=(i < n) & (row == column))
+            zeros = tl.zeros([SIDE], out.dtype.element_ty)
+            tl.store(out + i.to(tl.int64) * (n + 1) * 2 + 1, zeros, mask=(i < n) & (row == column))
         tl.store(target + part, tl.trans(value), mask=tl.trans(below))
