@@ -113,6 +113,7 @@ def mirrors(case) -> None:
     for how in "TC":
         rng = np.random.default_rng(n)
         x = (rng.standard_normal((2, n, n)) + 1j * rng.standard_normal((2, n, n))).astype(np.complex128)
+        x[:, n // 2 :, : n // 3] = 0.0
         x[0, 0, 0], x[1, -1, -1] = complex(np.inf, np.nan), complex(np.nan, -1.0)
         x = (x if dtype.startswith("complex") else x.real).astype(dtype)
         out = torch.from_numpy(x.copy())
