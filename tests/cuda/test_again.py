@@ -1,4 +1,6 @@
-"""Uncertified entries that are made again by more moduli: tables, panels, and the bits on a GPU, by whatever way."""
+"""Uncertified entries that are made again by more moduli, of operands as given or balanced: tables, panels, and the
+bits on a GPU, by whatever way.
+"""
 
 import dataclasses
 import math
@@ -28,7 +30,7 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
         whole = math.prod(chosen[:moduli])
         for t in (0, 1, moduli // 2, moduli - 1):
             p = chosen[t]
-            for x in (0, 1, 13, 52, 120, 175):
+            for x in (0, 1, 13, 52, 120, 175, 286, 287):
                 assert (int(powers[r, t, x]) * (whole // p) - (1 << x)) % p == 0
                 assert (int(powers[len(SYSTEMS[precision]), t, x]) - (1 << x)) % p == 0
         row = table.systems[r].tolist()
@@ -53,7 +55,7 @@ def test_sums_stay_within_the_room_of_their_moduli(terms, precision):
     some = panels_of(300, 200, terms, 1, 1 << 24, precision)
     for (moduli, left, right, below, *_), panel in zip(rungs(terms, some, CPU).tolist(), some, strict=True):
         assert moduli == panel.moduli and terms << (left + right) <= 1 << room(moduli) and 0 <= right - left <= 1
-        assert left <= 175 and below == 40 * (9 - -(-math.prod(coprime_moduli(256, moduli)).bit_length() // 40))
+        assert left <= 286 and below == 40 * (9 - -(-math.prod(coprime_moduli(256, moduli)).bit_length() // 40))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,18 @@ def forced(monkeypatch):
     calls.forget()
     monkeypatch.setattr(recompute, "MANY_OF_ALL", 1 << 20)
     monkeypatch.setattr(recompute, "FEW_OF_STRIP", 0)
-    monkeypatch.setattr(recompute, "SECONDS", (1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(recompute, "SECONDS", (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, math.inf))
     yield
     calls.forget()
 
 
-WAYS = {"again": {}, "alone": {"MANY_OF_ALL": 1}, "in panels": {"ROOM": 1}}
+MEASURED = (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+"""Seconds of a device that is paid for measuring operands anew."""
+
+WAYS = {
+    "again": {}, "alone": {"MANY_OF_ALL": 1}, "in panels": {"ROOM": 1}, "balanced": {"SECONDS": MEASURED},
+    "balanced, in panels": {"SECONDS": MEASURED, "ROOM": 1},
+}  # fmt: skip
 
 
 @pytest.mark.gpu
@@ -106,6 +114,9 @@ WAYS = {"again": {}, "alone": {"MANY_OF_ALL": 1}, "in panels": {"ROOM": 1}}
         ("float64", 14, "phi4"), ("float64", 14, "cancelling"), ("float64", 14, "wide_rows_and_columns"),
         ("float64", 14, "subnormal_results"), ("float64", 14, "near_overflow"), ("float64", 14, "ties"),
         ("float32", 7, "phi4"), ("complex128", 14, "phi4"), ("complex64", 7, "cancelling"),
+        ("float64", 14, "near_ties"), ("float64", 14, "overflow_threshold"), ("float64", 14, "graded"),
+        ("float64", 14, "shadowed"), ("float64", 14, "triangular"), ("float32", 7, "near_ties"),
+        ("complex128", 14, "near_ties"),
     ],
 )  # fmt: skip
 def test_every_way_gives_the_same_bits(forced, monkeypatch, dtype, moduli, family, accuracy, way):
@@ -125,10 +136,25 @@ def test_every_way_gives_the_same_bits(forced, monkeypatch, dtype, moduli, famil
 
 
 @pytest.mark.gpu
-def test_batches_share_panels(forced):
-    a, b = (np.stack(x) for x in zip(*(HOSTILE["phi4"](20, 30, 40, seed=s) for s in range(7)), strict=True))
+@pytest.mark.parametrize("family", ["phi4", "near_ties", "graded"])
+@pytest.mark.parametrize("way", ["again", "balanced"])
+def test_batches_share_panels(forced, monkeypatch, way, family):
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(recompute, name, value)
+    a, b = (np.stack(x) for x in zip(*(HOSTILE[family](20, 30, 40, seed=s) for s in range(7)), strict=True))
     for left, right in ((a, b), (a[:1], b), (a, b[:1])):
         expected = prismm.matmul(left, right, scheme=Residues(14), accuracy="correctly-rounded")
         x, y = torch.from_numpy(left).cuda(), torch.from_numpy(right).cuda()
         found = prismm.matmul(x, y, scheme=Residues(14), accuracy="correctly-rounded")
         assert np.array_equal(found.cpu().numpy(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["near_ties", "overflow_threshold", "graded", "shadowed"])
+def test_balanced_operands_decide_what_no_number_of_moduli_does(family):
+    """At its price: by 49 moduli alone, nearly all of these entries are left."""
+    a, b = (torch.from_numpy(x).cuda() for x in HOSTILE[family](512, 512, 512, seed=5))
+    found, report = prismm.matmul(a, b, accuracy="correctly-rounded", full_output=True)
+    assert report.paths.get("exact", 0) < 1000 < report.paths["more moduli"]
+    expected = prismm.matmul(a.cpu().numpy(), b.cpu().numpy(), accuracy="correctly-rounded")
+    assert np.array_equal(found.cpu().numpy().view(np.uint64), expected.view(np.uint64))

@@ -18,3 +18,13 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part):
     assert len(found) == len(range(part, 39, 4))
     assert not [entry for entry in found if entry["wrong"]]
     assert all(entry.get("again", 1) > 0 for entry in found)
+
+
+@pytest.mark.evidence
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(3))
+def test_balanced_operands_give_the_bits_of_a_cpu(part):
+    found = interpreted("balance", f"{part}/3")
+    assert len(found) == (8 if part == 0 else 4)
+    assert not [entry for entry in found if entry["wrong"]]
+    assert all(entry.get("again", 1) > 0 and entry.get("proved", 1) > 0 for entry in found)

@@ -207,8 +207,10 @@ def _seconds(product: Callable[[], Any], mesh: Any) -> float:
     import torch.distributed as dist
 
     groups = [mesh.get_group(index) for index in range(mesh.ndim)]
+    # NCCL's barrier guesses the device, and says so, unless it is told.
+    devices = [torch.cuda.current_device()] if mesh.device_type == "cuda" else None
     for group in groups:
-        dist.barrier(group=group)
+        dist.barrier(group=group, device_ids=devices)
     start = time.perf_counter()
     product()
     if mesh.device_type == "cuda":

@@ -48,6 +48,12 @@ def column_of(device: str) -> Column:
     return found
 
 
+def fp8_predictions(device: str, moduli: int, problem: Problem) -> tuple[str, ...]:
+    """What residues by FP8 are predicted to take on cards with the matrix unit of this device of the catalogue."""
+    found: tuple[str, ...] = import_module("prismm.cuda.residues.prediction").fp8_predictions(device, moduli, problem)
+    return found
+
+
 def simulated_engines() -> Any:
     """The module of simulated matrix units, which models of `numerics` make."""
     return import_module("prismm.cpu.engines.simulated")

@@ -10,7 +10,7 @@ from prismm.core.plan import Alternative
 from prismm.cuda.choice import GpuColumn, doubtful, margin, moduli_matching_cublas
 from prismm.cuda.costs.predict import gpu_seconds, predict, prediction_error
 from prismm.cuda.costs.table import rates_of, usual_rates
-from prismm.cuda.device import BLAS, FP64, Device, spoiled_by
+from prismm.cuda.device import BLAS, FP8, FP64, INT8, Device, spoiled_by
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import kernel_error
@@ -39,11 +39,12 @@ def alternatives(
     """
     if problem.result_bytes == 0:
         return ()
-    known = rates_of(device.name)
+    column = GpuColumn(device, rates_of(device.name), one_kernel=False)
+    known = column.rates
     rates = known or usual_rates()
     taken = tiny_seconds(problem, rates) if tiny else gpu_seconds(scheme, problem, rates, engine)
     found = []
-    for other, asked in _others(problem, device):
+    for other, asked in _others(problem, column):
         try:
             unit = implementation_of(other).check(_without_target(problem), asked, device)
         except PrismmError:  # none of a GPU's, or not for these types
@@ -62,22 +63,25 @@ def alternatives(
     return tuple(sorted(found, key=lambda one: one.predicted_seconds))
 
 
-def _others(problem: Problem, device: Device) -> Iterator[tuple[Any, str | None]]:
+def _others(problem: Problem, column: GpuColumn) -> Iterator[tuple[Any, str | None]]:
     """Schemes that this problem may have, with the engine where they do not say which."""
     yield Native(), BLAS
     yield Native("float64") if problem.result.precision == 24 else Native(), FP64
-    yield _residues(problem, device), None
+    residues = _residues(problem, column)
+    yield residues, INT8
+    if column.rates is not None and column.rates.tuning.fp8:
+        yield residues, FP8
     if problem.result.precision == 24:
         yield of_native_grade(problem) or ScaledHalf(), None
         yield Words.tf32(3), None
         yield Words.bf16(6), None
 
 
-def _residues(problem: Problem, device: Device) -> Any:
+def _residues(problem: Problem, column: GpuColumn) -> Any:
     """With as many moduli as the table has for the target, or with those that match cuBLAS."""
     if problem.target is None or (problem.goal in ("native", "fast") and not problem.reproducible):
         return Residues(moduli_matching_cublas(problem.result, problem.terms))
-    return choose(problem, GpuColumn(device, rates_of(device.name), one_kernel=False)).scheme
+    return choose(problem, column).scheme
 
 
 def _without_target(problem: Problem) -> Problem:

@@ -19,11 +19,12 @@ from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_sample
 from prismm.cuda import workspace
 from prismm.cuda.costs.first_use import estimate_rates
-from prismm.cuda.device import BLAS, device_of
+from prismm.cuda.device import BLAS, FP8, default_engine, device_of
 from prismm.cuda.implementation import Implementation, implementation_of
 from prismm.cuda.launch import cublas
 from prismm.cuda.operands import PreparedOnDevice, name_of, numpy_dtype, result_dtype, shared, span, tensor_of
 from prismm.cuda.plan import LaunchPlan
+from prismm.cuda.residues import fp8_proof
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 
@@ -233,6 +234,11 @@ def normalise_call(
     if cut == (None, None) and cuda_sample.worth_sampling(problem, a):
         sample = cuda_sample.DataSample(a, b, problem)
     chosen = cuda_plan.choose(problem, request, device, cut, sample)
+    by_auto = chosen.engine == FP8 and FP8 not in (request.engine, default_engine())
+    if by_auto and not fp8_proof.is_exact(device, a.device.index):
+        # Nobody asked for FP8, so the same bits come from INT8.
+        device = dataclasses.replace(device, fp8_sum_bits=0)
+        chosen = cuda_plan.choose(problem, request, device, cut, sample)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, problem, chosen.engine == BLAS)

@@ -9,6 +9,7 @@
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
 Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
+Residues, whose bits depend on no engine, are made by FP8 units where these are predicted faster than INT8 units.
 
 Choices go by the GPU's own seconds: what the host takes is the same for all, and what is slower in a graph replaces
 nothing. A sample of the data has a say only where residues of native grade would be taken: it may add moduli, or
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from prismm.core.backend import Chosen
@@ -26,7 +28,7 @@ from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.problem import Problem
 from prismm.cuda.costs.predict import gpu_seconds, prediction_error, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
-from prismm.cuda.device import BLAS, FP8, FP64, INT8, Device, spoiled_by
+from prismm.cuda.device import BLAS, FP8, FP64, INT8, LONG_SUMS, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import (
     checked_seconds,
@@ -36,7 +38,14 @@ from prismm.cuda.native.seconds import (
     serves_directly,
 )
 from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch, tiny_seconds
-from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
+from prismm.cuda.residues.seconds import (
+    Uncertified,
+    entries_of,
+    fp8_is_faster,
+    fp8_seconds,
+    residue_seconds,
+    uncertified_seconds,
+)
 from prismm.formats import Format
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
@@ -79,9 +88,13 @@ class GpuColumn:
         device: how kernels are built for the GPU.
         rates: its cost table, or None where there is none.
         one_kernel: whether Native may be one kernel, for which both operands have to be there.
+
+    Residues go by FP8 units where these are predicted faster, if `fp8` says so and the device sums blocks in them.
     """
 
-    def __init__(self, device: Device, rates: Rates | None, *, one_kernel: bool = True) -> None:
+    def __init__(self, device: Device, rates: Rates | None, *, one_kernel: bool = True, fp8: bool = True) -> None:
+        if rates is not None and not (fp8 and device.fp8_sum_bits >= LONG_SUMS):
+            rates = without_fp8(rates)
         self.device, self.rates, self.one_kernel = device, rates, one_kernel
 
     def native_within(self, problem: Problem, sample: Sample | None) -> None:
@@ -141,10 +154,23 @@ class GpuColumn:
         return min(one_kernel, cublas / margin(prediction_error(scheme, self.rates), problem, self.rates))
 
     def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
-        """The table's choice: other schemes have been weighed. Residues of tiny products need none."""
+        """The table's choice: other schemes have been weighed. Residues of tiny products need none, and others may be
+        made by FP8 units.
+        """
         if chosen.engine in (None, "cuda") and self.takes_tiny(problem) and of_residues(problem):
             return Chosen(chosen.scheme, FP64, (*chosen.reasons, f"{_TINY}: the same bits"))
-        return chosen
+        return self.with_unit(problem, chosen)
+
+    def with_unit(self, problem: Problem, chosen: Chosen) -> Chosen:
+        """With FP8 as the engine of residues that may have any, where it is predicted faster than INT8."""
+        if chosen.engine not in (None, "cuda") or not isinstance(chosen.scheme, Residues) or self.rates is None:
+            return chosen
+        moduli = int(chosen.scheme.moduli)
+        if not fp8_is_faster(moduli, problem, self.rates):
+            return chosen
+        times = residue_seconds(moduli, problem, self.rates) / fp8_seconds(moduli, problem, self.rates)
+        reason = f"FP8 products, the same bits: predicted {times:.2f} times as fast as INT8 ones on the GPU"
+        return Chosen(chosen.scheme, FP8, (*chosen.reasons, reason))
 
     def takes_tiny(self, problem: Problem) -> bool:
         """Whether a batch of tiny products is made in one kernel, where no engine is asked for."""
@@ -195,7 +221,13 @@ def column(name: str) -> GpuColumn:
     """
     rates = rates_of(name)
     processors = rates.processors if rates is not None else _USUAL_PROCESSORS
-    return GpuColumn(Device(name, rates is not None and rates.sm90, True, processors), rates)
+    sm90, bits = rates is not None and rates.sm90, LONG_SUMS if rates is not None and rates.tuning.fp8 else 0
+    return GpuColumn(Device(name, sm90, True, processors, fp8_sum_bits=bits), rates)
+
+
+def without_fp8(rates: Rates) -> Rates:
+    """The table for a GPU, or a call, that has no FP8 units."""
+    return replace(rates, tuning=replace(rates.tuning, fp8=0.0)) if rates.tuning.fp8 else rates
 
 
 def moduli_matching_cublas(result: Format, terms: int) -> int:

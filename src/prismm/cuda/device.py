@@ -25,6 +25,9 @@ INT8, FP8, BLAS, FP16, FP64 = "cuda:int8", "cuda:fp8", "cuda:blas", "cuda:fp16",
 COUNTS = 4
 """Entries that a call counts by how they were certified: special, made exact, by magnitudes (or in float64), others."""
 
+LONG_SUMS = 24
+"""Bits of FP8 sums from which on blocks of the inner dimension are summed in the unit."""
+
 LANES = 512
 """Terms of a sum that repair takes at a time, as measured on an H200."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import engine_names as names
+from prismm.core.backend import Chosen
 from prismm.core.plan import Plan, bound_text
 from prismm.core.problem import Problem
 from prismm.cuda.alternatives import alternatives
@@ -47,13 +48,14 @@ def choose(
         device: the GPU.
         cut: rows and columns of a block, where prepared operands have been cut so.
         sample: what so many moduli would leave uncertified, where it is to be known (`cuda.sample`).
-        one_kernel: whether Auto may take a native product in one kernel.
+        one_kernel: whether Auto may take a native product in one kernel, or FP8 units: no operand is prepared.
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
         run on a GPU. Both name ``PRISMM_ENGINE`` where the call goes well without it.
     """
-    column = GpuColumn(device, rates_of(device.name), one_kernel=one_kernel)
+    unprepared = one_kernel and cut == (None, None)
+    column = GpuColumn(device, rates_of(device.name), one_kernel=one_kernel, fp8=unprepared)
     default = default_engine() if request.engine is None else None
     if default is None:
         return _choose(problem, request, request.engine, column, cut, sample)
@@ -78,6 +80,8 @@ def _choose(
     tiny = scheme is None and engine in (None, "cuda") and column.takes_tiny(problem)
     if scheme is None:
         scheme, engine, reasons = choose_scheme(problem, column, sample, engine)
+    else:
+        scheme, engine, reasons = column.with_unit(problem, Chosen(scheme, engine, reasons))
     implementation = implementation_of(scheme)
     if tiny:
         # One kernel, in registers and shared memory: no workspace.

@@ -130,7 +130,7 @@ class Machine:
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
-        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90)
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90, fp8_sum_bits=0)
         self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))

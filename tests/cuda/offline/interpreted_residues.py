@@ -4,6 +4,7 @@ python -m tests.cuda.harness.interpreter residues [part/parts [any|nvidia|hopper
 """
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from tests.cuda.harness.programs import beside_cublas, residue_program
 
 DEVICE = Device("interpreter", False, False, 4)
 USUAL = recompute.MANY_OF_ALL, recompute.SECONDS
+FORCED = 1 << 20, (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, math.inf)
 AGAIN = [0]
 """Entries of the last product that more moduli recomputed."""
 
@@ -118,7 +120,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
         recompute.MANY_UNCERTIFIED, recompute.FEW_OF_STRIP = limits
         # More moduli at once, at no price: or only where they would pay, which is never at such sizes.
         forced = (dtype, moduli, name, target) in again
-        recompute.MANY_OF_ALL, recompute.SECONDS = (1 << 20, (1.0, 1.0, 0.0, 0.0, 0.0, 0.0)) if forced else USUAL
+        recompute.MANY_OF_ALL, recompute.SECONDS = FORCED if forced else USUAL
         recompute.ROOM = 1 if name in ("panels", "wide batch") else 1 << 28
         if name.startswith("batch"):
             # Three products, two at a time; one operand may serve all.

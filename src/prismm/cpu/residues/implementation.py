@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.accuracy import MAGNITUDE, Target, join_mode
+from prismm.core.backend import fp8_predictions
 from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
 from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
@@ -131,7 +132,9 @@ class Implementation:
         return multiply(self.scheme, a, b, out, job, chosen, left, right)
 
     def _digits(self, problem: Problem, engine: str) -> tuple[str, ...]:
-        """What a plan says of FP8 products: moduli, products, and blocks of the inner dimension."""
+        """What a plan says of FP8 products: moduli, products, blocks of the inner dimension, and predictions for cards
+        that have the unit.
+        """
         chosen = engine_named(engine)
         if not isinstance(chosen, SimulatedFp8Engine):
             return ()
@@ -144,6 +147,7 @@ class Implementation:
         return (
             f"{self.scheme} by products of e4m3 digits: {single} moduli of one product, {len(system.moduli) - single} "
             f"of three; {blocks}",
+            *fp8_predictions(chosen.model.name.partition(".")[0], int(self.scheme.moduli), problem),
         )
 
     def _splitter(self, problem: Problem, engine: str) -> Splitter:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm.core.accuracy import Target
 from prismm.core.problem import Problem
+from prismm.cuda import device as cuda_device
 from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.fit import REPAIR_KERNELS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
 from prismm.cuda.costs.tuning import Tuning
-from prismm.cuda.device import BLAS
+from prismm.cuda.device import BLAS, FP8, INT8, LONG_SUMS
 from prismm.cuda.device import FP64 as FP64_UNIT
 from prismm.cuda.residues.seconds import residue_operations
 from prismm.errors import EngineError
@@ -107,9 +108,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     """
     import torch
 
-    from prismm.cuda.device import device_of
-
-    device = device_of(index)
+    device = cuda_device.device_of(index)
     properties = torch.cuda.get_device_properties(index)
     free = torch.cuda.mem_get_info(index)[0]
     # The bytes of forty matrices are more than operands, planes and results of any case.
@@ -126,9 +125,10 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
         count = properties.multi_processor_count
         memory, directly = _memory(between), _multiword_fused(device, count, between)
         sustained = _sustained(count, free)
+        fp8 = fp8_rate(count) if device.fp8_sum_bits >= LONG_SUMS else 0.0
     return fit(
         device.name, count, timed.values(), memory=memory, sm90=device.sm90, sustained=sustained,
-        multiword_fused=directly,
+        multiword_fused=directly, fp8=fp8,
     )  # fmt: skip
 
 
@@ -160,6 +160,8 @@ def _subject(case: Case) -> Subject:
     from prismm.cuda import calls as cuda_calls
 
     n, kind = case.n, getattr(torch, case.dtype)
+    # Residues by FP8, which Auto may take, are timed for themselves.
+    engine = INT8 if isinstance(case.scheme, Residues) else case.engine
     # The same data every time, as the rate of products depends on them.
     torch.manual_seed(n)
     a, b = (torch.randn(n, n, dtype=kind, device="cuda") for _ in range(2))
@@ -168,7 +170,7 @@ def _subject(case: Case) -> Subject:
     cuda_calls.forget()
 
     def ours() -> None:
-        prismm.matmul(a, b, out=out, scheme=case.scheme, accuracy=case.accuracy, engine=case.engine)
+        prismm.matmul(a, b, out=out, scheme=case.scheme, accuracy=case.accuracy, engine=engine)
 
     def theirs() -> None:
         torch.mm(a, b, out=by_cublas)
@@ -293,7 +295,7 @@ def _sustained(processors: int, free: int) -> float:
     a, b = (torch.randn(n, n, dtype=torch.float64, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
     cuda_calls.forget()
-    prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native")
+    prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native", engine=INT8)
     (call,) = cuda_calls.known()
     product = dict(_single_launches(call, a, b, out))["residue_product"]
     count = max(4, round(_BUSY_SECONDS / _seconds(product)))
@@ -305,6 +307,34 @@ def _sustained(processors: int, free: int) -> float:
     # Once untimed, so that clocks are where power leaves them.
     many()
     return residue_operations(call.problem, scheme.moduli, processors, Tuning().residue_ends) * count / seconds_of(many)
+
+
+def fp8_rate(processors: int) -> float:
+    """Operations a second of FP8 products of digits; 0 where they are not exact.
+
+    Raises:
+        EngineError: for a GPU that has none.
+    """
+    import torch
+
+    import prismm
+    from prismm.cuda import calls as cuda_calls
+    from prismm.cuda.residues import fp8_proof
+
+    index = torch.cuda.current_device()
+    if not fp8_proof.is_exact(cuda_device.device_of(index), index):
+        return 0.0
+    n, scheme = _LARGE[-1], Residues(14)
+    a, b = (torch.randn(n, n, dtype=torch.float64, device="cuda") for _ in range(2))
+    out = torch.empty_like(a)
+    cuda_calls.forget()
+    prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native", engine=FP8)
+    (call,) = cuda_calls.known()
+    # In one block or in several, of which each has its product.
+    launches = [run for name, run in _single_launches(call, a, b, out) if name == "digit_product"]
+    products = call.implementation.products_on(FP8, call.problem, call.device)
+    operations = residue_operations(call.problem, products, processors, Tuning().residue_ends)
+    return operations / sum(map(_seconds, launches))
 
 
 def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:

@@ -8,6 +8,7 @@ what both were measured to reach (`costs.measurement`). So an H100 is given its 
 - Splits and joins have FP64 instructions, which other kernels hide on an H100: `_FP64_INSTRUCTIONS`. A GPU with slower
   FP64 units takes the difference longer.
 - Without compute capability 9.0 the plain Triton kernels run: see `PORTABLE`.
+- FP8 products have plain Triton kernels alone. They are counted where sums in the unit are long enough for blocks.
 - Launches, and the host's share, take what they take beside an H100, unless they were measured.
 - Predictions err by more than those of a measured table: `_ESTIMATE_ERROR`.
 - Products that last are limited by power: by no more than on an H100, in proportion to the watts of an operation.
@@ -27,16 +28,18 @@ from prismm.cuda.costs.cublas import Cublas, Errors
 from prismm.cuda.costs.facts import Facts, cards
 from prismm.cuda.costs.table import Host, Line, Rates, committed
 from prismm.cuda.costs.tuning import Tuning
+from prismm.cuda.device import LONG_SUMS, fp8_sum_bits_of
 
 __all__ = ["PORTABLE", "REFERENCE", "Measured", "derived", "speeds_of"]
 
 REFERENCE = "NVIDIA H100 80GB HBM3"
 """The GPU whose table is scaled."""
 
-PORTABLE = {"int8": 0.40, "fp16": 0.25}
+PORTABLE = {"int8": 0.40, "fp16": 0.25, "fp8": 0.40}
 """Shares of the published rate of a matrix unit that plain Triton products reach: 803 TOP/s of residues and 244 TFLOP/s
 of words on an H100 at n = 4096. That they reach as much of other matrix units is an assumption; another plain Triton
-product of INT8 reaches 0.40 of an A100's at n = 2048 (github.com/triton-lang/triton/issues/4876).
+product of INT8 reaches 0.40 of an A100's at n = 2048 (github.com/triton-lang/triton/issues/4876). That products of FP8
+digits reach as much as those of residues is one, too.
 """
 
 _PORTABLE_TIMES = {"left": 1.16, "multiword_split": 1.6}
@@ -49,13 +52,13 @@ _RESOURCES = {
     "join": "streaming", "rounded": "streaming", "finish": "streaming", "multiword_split": "streaming",
     "kernel_start": "launch", "exact_join": "fp64", "magnitude_planes": "streaming", "magnitude_products": "int8",
     "exact_by_rows": "fp64", "first_repair": "launch", "split_vector": "instructions", "multiword_launches": "launch",
-    "cut_seconds": "launch",
+    "cut_seconds": "launch", "fp8": "fp8",
 }  # fmt: skip
 """What bounds the figures of `Rates`, `Tuning` and `CublasTimes`; those that are not named have no unit, or are the
 host's. Shares, and terms that ends of tiles take the time of, stay: what is relative to a rate goes with it.
 """
 
-_RATES = {"float64", "float32", "memory", "int8", "sustained", "multiword", "multiword_fused"}
+_RATES = {"float64", "float32", "memory", "int8", "sustained", "multiword", "multiword_fused", "fp8"}
 """Those that are something a second, or as many as are done in some time; the others are seconds, or times as long."""
 
 _OF_MEMORY, _MEMORY_ALONE = 0.35, 0.85
@@ -86,6 +89,7 @@ class Measured:
         launch: seconds of a tiny product among many.
         int8: operations a second of the plain Triton product of residues, or None where it was not timed.
         int8_library: operations a second of ``torch._int_mm``; likewise.
+        fp8: operations a second of the product of FP8 digits; likewise.
     """
 
     float64: float
@@ -94,6 +98,7 @@ class Measured:
     launch: float
     int8: float | None = None
     int8_library: float | None = None
+    fp8: float | None = None
 
 
 REFERENCE_MEASURED = Measured(
@@ -117,9 +122,22 @@ def derived(facts: Facts, measured: Measured | None = None) -> Rates:
     changes = {name: _scaled(name, getattr(base, name), facts, speeds) for name in _figures(base)}
     if not facts.sm90 and "multiword_fused" in changes:
         changes["multiword_fused"] = 0.0  # that kernel is for compute capability 9.0
+    changes["tuning"] = dataclasses.replace(changes["tuning"], fp8=_fp8(facts, measured))
     return dataclasses.replace(
         base, **{**changes, "name": facts.name, "processors": facts.processors, "sm90": facts.sm90}
     )
+
+
+def _fp8(facts: Facts, measured: Measured | None) -> float:
+    """Operations a second of FP8 products; 0 where sums in the unit are too short for blocks, as on an H100."""
+    if facts.fp8 is None or fp8_sum_bits_of(*facts.capability) < LONG_SUMS:
+        return 0.0
+    expected = PORTABLE["fp8"] * facts.fp8
+    if measured is None or measured.fp8 is None or REFERENCE_MEASURED.int8 is None:
+        return expected
+    # What a larger product reaches beyond a measured one is taken to be what one of residues does on an H100.
+    found = measured.fp8 * PORTABLE["int8"] * cards()[REFERENCE].int8 / REFERENCE_MEASURED.int8
+    return min(facts.fp8 if facts.listed else math.inf, max(_LEAST * expected, found))
 
 
 def speeds_of(facts: Facts, measured: Measured | None = None) -> dict[str, float]:

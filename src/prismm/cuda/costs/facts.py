@@ -1,7 +1,7 @@
 """What is published of a GPU, and what its driver says: `cards.json`, and the driver's attributes.
 
-Rates of matrix units are dense ones: without the sparsity for which data sheets give twice as many. FP16 is that with
-sums in FP32.
+Rates of matrix units are dense ones: without the sparsity for which data sheets give twice as many. FP16 and FP8 are
+those with sums in FP32.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Facts:
         fp32: of its FP32 units.
         watts: its power limit, or None where that is not known.
         listed: whether the matrix rates of this architecture are known.
+        fp8: of its FP8 (e4m3) units; None where it has none.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Facts:
     fp32: float
     watts: float | None = None
     listed: bool = True
+    fp8: float | None = None
 
     @property
     def sm90(self) -> bool:
@@ -87,6 +89,7 @@ def _of_card(card: dict[str, Any]) -> Facts:
         card["name"], (int(major), int(minor)), card["processors"], 1e6 * card["clock_mhz"], 1e9 * card["memory_gb_s"],
         int8, int8 * rates["int8_plain"] / rates["int8"], 1e12 * card["fp16_tflops"], 1e12 * card["fp64_tflops"],
         1e12 * card["fp64_matrix_tflops"], 1e12 * card["fp32_tflops"], card["watts"],
+        fp8=1e12 * card["fp8_tflops"] if rates["fp8"] else None,
     )  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def from_attributes(name: str, attributes: dict[int, int]) -> Facts:
         name, (attributes[_MAJOR], attributes[_MINOR]), processors, clock,
         2.0 * 1e3 * attributes[_MEMORY_CLOCK] * attributes[_BUS] / 8, cycles * rates["int8"],
         cycles * rates["int8_plain"], cycles * rates["fp16"], fp64, fp64 * rates["fp64_matrix_times"], fp32, None,
-        capability in known,
+        capability in known, cycles * rates["fp8"] if rates["fp8"] else None,
     )  # fmt: skip
 
 

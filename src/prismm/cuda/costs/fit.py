@@ -119,6 +119,7 @@ def _typical(one: Timed) -> _Call:
 def fit(
     name: str, processors: int, timed: Iterable[Timed], *, memory: float, sm90: bool,
     sustained: float | None = None, repair: float = _REPAIR, multiword_fused: tuple[float, float] | None = None,
+    fp8: float = 0.0,
 ) -> Rates:  # fmt: skip
     """The rates that fit timed calls of real data best.
 
@@ -130,8 +131,9 @@ def fit(
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
         multiword_fused: operations and seconds of products of words that are cut where they are multiplied.
         sm90: see `Rates`.
+        fp8: see `Tuning`.
     """
-    timed, tuning = list(timed), Tuning()
+    timed, tuning = list(timed), Tuning(fp8=fp8)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
     residues = [one for one in calls if "residue_product" in one.phases]
     # Power limits the unit in longer products, so these would make the rate of short ones too low.
@@ -188,7 +190,7 @@ def fit(
             one.whole / kernel_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, sm90=sm90)
             for one in direct
         ),
-        sm90=sm90,
+        sm90=sm90, tuning=tuning,
     )  # fmt: skip
     return _with_native_rates(rates, calls)
 

@@ -1,9 +1,9 @@
 """A measurement of a GPU that takes less than three seconds: what it reaches of each resource.
 
-Four products and a copy, by programs of prismm's, so that settings of torch change none of them. All is queued while
-the device is held busy, so the host has no part in the times. Of a few times the shortest counts: what else runs there
-makes times longer, never shorter. A GPU of a hundredth of the H100's rates is done in time, too: what takes long is
-timed once.
+Four or five products and a copy, by programs of prismm's, so that settings of torch change none of them. All is queued
+while the device is held busy, so the host has no part in the times. Of a few times the shortest counts: what else runs
+there makes times longer, never shorter. A GPU of a hundredth of the H100's rates is done in time, too: what takes long
+is timed once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.costs.calibrate import queued_seconds_of
 from prismm.cuda.costs.derive import Measured
+from prismm.cuda.device import LONG_SUMS
 from prismm.cuda.launch.cublas import WORKSPACE, Gemm
 from prismm.cuda.launch.driver import driver
 from prismm.cuda.launch.program import Program
@@ -37,7 +38,9 @@ _COPIED = 1 << 28
 _REPEATS, _LONG = 5, 0.05
 """How often a step is timed, and from how many seconds on only once."""
 _IN_TIME = 1.0
-"""Seconds after which the INT8 product is left out: its kernel, or a library, may have to be loaded or compiled."""
+"""Seconds after which products of INT8 and of FP8 are left out: a kernel, or a library, may have to be loaded or
+compiled.
+"""
 _LIBRARY_N = 4096
 """Size of the INT8 product of torch."""
 _RELAXED = 2
@@ -72,14 +75,17 @@ def measure(device: Device, index: int, begin: float) -> Measured:
             for kind in (torch.float64, torch.float32)
         )
         copied = 2.0 * _COPIED / _seconds(lambda: memory[_COPIED:].copy_(memory[:_COPIED]), between)
-        int8 = library = None
+        int8 = library = fp8 = None
         if time.perf_counter() - begin < _IN_TIME:
             if device.sm90:
                 # The product for 9.0 takes longer to compile. It is the H100's, and so the library's is as telling.
                 library = 2.0 * _LIBRARY_N**3 / _seconds(_by_library(memory, generator), between)
             else:
                 int8 = _MODULI * operations / _seconds(_residues(device, memory, generator), between)
-    return Measured(float64, float32, copied, launch, int8, library)
+        if device.fp8_sum_bits >= LONG_SUMS and time.perf_counter() - begin < _IN_TIME:
+            product, count = _digits(device, memory, generator)
+            fp8 = count * operations / _seconds(product, between)
+    return Measured(float64, float32, copied, launch, int8, library, fp8)
 
 
 @contextlib.contextmanager
@@ -139,6 +145,28 @@ def _residues(device: Device, memory: torch.Tensor, generator: torch.Generator) 
     for x in (left, right):
         memory[x.offset : x.offset + math.prod(shape)].random_(0, 256, generator=generator)
     return _run(program, memory)
+
+
+def _digits(device: Device, memory: torch.Tensor, generator: torch.Generator) -> tuple[Callable[[], Any], int]:
+    """Products of planes of FP8 digits, in place of those of residues, and how many there are."""
+    import math
+
+    import torch
+
+    from prismm.cuda.residues import fp8
+    from prismm.cuda.residues.product import digits_shape
+    from prismm.cuda.residues.split import SplitVectors, plane_shape
+
+    program, table = Program(), fp8.fp8_tables(_MODULI, fp8.family_for(device), memory.device)
+    shape = (1, *plane_shape(_N, _N, table.planes))
+    left, right = (program.allocate(torch.int8, *shape) for _ in range(2))
+    found = program.allocate(torch.int16, 1, *digits_shape(_N, _N, table.planes))
+    a, b = (SplitVectors(x, x, 1, _N, _N) for x in (left, right))
+    fp8.launch_products(program, a, b, found, table.products, table.planes, table.longest, device)
+    for x in (left, right):
+        # Patterns of positive numbers below 32, no NaN among them.
+        memory[x.offset : x.offset + math.prod(shape)].random_(0, 96, generator=generator)
+    return _run(program, memory), table.planes
 
 
 def _by_library(memory: torch.Tensor, generator: torch.Generator) -> Callable[[], Any]:

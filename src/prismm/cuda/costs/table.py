@@ -212,7 +212,7 @@ def waves(tiles: int, processors: int) -> float:
 
 
 _POSITIVE = math.ulp(0.0)
-_MAY_BE_0 = {"multiword_fused", "kernel_start", "kernel", "scattered", "residues", "multiword"}
+_MAY_BE_0 = {"multiword_fused", "fp8", "kernel_start", "kernel", "scattered", "residues", "multiword"}
 _GROUPS = {"Tuning": Tuning, "Cublas": Cublas, "Errors": Errors}
 
 _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {

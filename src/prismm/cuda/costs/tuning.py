@@ -43,6 +43,11 @@ class Tuning:
     so that they reach 2 % less, and they take twice the memory.
     """
 
+    fp8: float = 0.0
+    """Operations a second of FP8 products of digits whose blocks are summed in the unit; 0 for GPUs without such sums,
+    or where that is not known: Auto takes no FP8 there.
+    """
+
     # Other schemes.
     multiword_launches: float = 7.3e-6
     """Seconds of the launches of a product of words and of its repair."""

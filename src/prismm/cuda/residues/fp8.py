@@ -23,6 +23,7 @@ from prismm.core.fp8_moduli import (
     fp8_products,
 )
 from prismm.core.moduli import byte_tables, coprime_moduli, symmetric
+from prismm.cuda.device import LONG_SUMS
 from prismm.cuda.residues.product import digits_shape
 from prismm.cuda.residues.split import (
     COLUMN_TILE,
@@ -87,7 +88,7 @@ def product_config(device: Device) -> ProductConfig:
     A GPU of short sums adds those of single instructions: Hopper's compiler in FP32, Ada's kernel as integers. Of the
     others those of compute capability 12 have a third of the shared memory.
     """
-    if device.fp8_sum_bits < 24:
+    if device.fp8_sum_bits < LONG_SUMS:
         if device.sm90:
             return ProductConfig(128, 128, 128, 8, 3, imprecise=32)
         return ProductConfig(128, 128, 32, 8, 4, apart=True)

@@ -140,6 +140,20 @@ def _proved(device: Device, index: int) -> str | None:
         return failure(device, torch.device("cuda", index), _run)
 
 
+def is_exact(device: Device, index: int) -> bool:
+    """Whether Auto may take a GPU's FP8 units: they multiply extreme digits exactly. Asked once a process, which waits
+    for the GPU; False while a stream is captured before that.
+    """
+    import torch
+
+    if _proved.cache_info().currsize == 0 and torch.cuda.is_current_stream_capturing():
+        return False
+    try:
+        return _proved(device, index) is None
+    except (EngineError, RuntimeError):  # what does not compile, or finds no memory
+        return False
+
+
 def prove(device: Device, index: int) -> None:
     """Multiply extreme digits on a GPU, once a process; this waits for the GPU.
 

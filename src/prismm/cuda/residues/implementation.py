@@ -39,7 +39,7 @@ from prismm.cuda.residues.recompute import (
     taken_bytes,
     workspace_bytes,
 )
-from prismm.cuda.residues.seconds import by_strassen, fp8_seconds, residue_seconds
+from prismm.cuda.residues.seconds import by_strassen, fp8_is_faster, fp8_seconds, residue_seconds
 from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
 from prismm.cuda.symmetric import leaves_tiles_out
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _MOST_BATCHES = 32767
 """Matrices that one launch takes: a grid's third extent, times the parts of a complex number, ends at 65535."""
 
-_FP8_REASON = "predicted as if FP8 products were as fast as INT8 ones: nothing is known of this GPU's"
+_FP8_GUESS = "predicted as if FP8 products were as fast as INT8 ones: nothing is known of this GPU's"
 
 _REASON = "seven products of quarters instead of eight (Strassen, modulo p): the same bits"
 
@@ -126,7 +126,7 @@ class Implementation(Composite):
             if problem.summed
             else held_bytes(rows, columns, max(1, problem.k), moduli, parts, batches, test, device, split)
         )
-        reasons = (_FP8_REASON,) if engine == FP8 else ()
+        reasons = (_FP8_GUESS,) if engine == FP8 and not rates.tuning.fp8 else ()
         return Blocks(rows, columns, each * batches + held, batches, reasons=reasons)
 
     def products(self, problem: Problem) -> int:
@@ -142,8 +142,8 @@ class Implementation(Composite):
     def gpu_seconds(
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
     ) -> float:
-        """Of splits, products, join, and the second pass."""
-        if engine == FP8:
+        """Of splits, products, join, and the second pass; by the faster unit where no engine is said."""
+        if engine == FP8 or (engine in (None, "cuda") and fp8_is_faster(self.scheme.moduli, problem, rates)):
             return fp8_seconds(self.scheme.moduli, problem, rates)
         return residue_seconds(self.scheme.moduli, problem, rates, strassen)
 

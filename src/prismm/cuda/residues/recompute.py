@@ -58,10 +58,10 @@ SYSTEMS = {
 }
 """Numbers of moduli that entries are made again by, for results of so many bits."""
 
-SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6)
+SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6, 5e-11)
 """What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
 
-COUNTERS, AGAIN_FIRST, AGAIN_LAST = 24, 10, 11
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 33, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
 that more moduli recomputed, at first and at last.
 """
@@ -119,7 +119,7 @@ class ManyTables:
     nothing_there: torch.Tensor
 
 
-_POWERS, _LIMBS = 176, 9
+_POWERS, _LIMBS = 288, 9
 
 
 @functools.lru_cache(maxsize=64)
@@ -250,7 +250,8 @@ def recompute(
     pitch = _ceil(left.terms, depth)
     space = program.allocate(torch.int8, space_of(panels, left.terms) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
-    lost = program.allocate(torch.int32, 2, left.batch * left.vectors + right.batch * right.vectors)
+    vectors = left.batch * left.vectors + right.batch * right.vectors
+    measures = program.allocate(torch.int32, measured(vectors, a.terms))
     many = many_tables(test.precision, table.left.device)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     strides = tuple(parts * step for step in out.strides)
@@ -258,7 +259,7 @@ def recompute(
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        space, listed, lost, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        space, listed, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), _seconds(SECONDS, table.left.device), left.vectors,
         right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
@@ -269,6 +270,11 @@ def recompute(
         MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
         enable_fp_fusion=False, **registers,
     )  # fmt: skip
+
+
+def measured(vectors: int, k: int) -> int:
+    """Integers of what `kernels.balance` measures of so many vectors, of both sides, and inner indices."""
+    return 16 * vectors + 14 * k + 4 * 20 + 128 * 4
 
 
 def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
@@ -320,7 +326,7 @@ def recompute_bytes(
     _, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
-    found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 8 * batches * (rows + columns)
+    found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 4 * measured(batches * (rows + columns), k)
     if certifies_by_magnitudes(test):
         found += programs * block * 4 * strip
     if parts * k <= MOST_MAGNITUDES:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from prismm.core.fp8_moduli import FAMILIES, fp8_products
+from prismm.core.fp8_moduli import FAMILIES, fp8_moduli, fp8_products
 from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
 from prismm.cuda.residues import strassen as cuda_strassen
@@ -39,6 +40,9 @@ _STRIP, _ROWS = 8192, 16
 
 _SINGLE_PASSES = 0.5
 """Share of the launches behind the join that there are in float32, which has no second pass."""
+
+_INTEGERS = 64 * 1.7e9
+"""Integer multiplications a second of a multiprocessor, at a usual clock."""
 
 WHOLE = 8192**3
 """Products of elements up to which Strassen's products are not made: as many as a calibration times."""
@@ -97,13 +101,29 @@ def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool 
 
 
 def fp8_seconds(moduli: int, problem: Problem, rates: Rates) -> float:
-    """Seconds by FP8 products, as if their unit were as fast as the INT8 unit and all else as with INT8: a guess, since
-    no table has their rate. Hopper's adds the sums of single instructions besides, which takes longer.
+    """Seconds by FP8 products; as if their unit were as fast as the INT8 unit where no rate of it is known, a guess.
+    Hopper's adds the sums of single instructions besides, which takes longer.
+
+    To what residues by INT8 take, splits add a plane for each product that is more, and read the operands once more;
+    the change of base (`cuda.residues.kernels.convert_fp8`) reads two bytes and multiplies as often as there are pairs
+    of moduli.
     """
-    family = FAMILIES[1 if rates.sm90 else 0]
-    parts = 3 if problem.is_complex else 1
-    more = _whole_seconds(problem, parts * fp8_products(moduli, family), rates)
-    return residue_seconds(moduli, problem, rates, False) + more - _whole_seconds(problem, parts * moduli, rates)
+    family, parts = FAMILIES[0 if rates.tuning.fp8 else 1 if rates.sm90 else 0], 3 if problem.is_complex else 1
+    products, entries = fp8_products(moduli, family), float(problem.count * problem.m * problem.n)
+    unit = replace(rates, int8=rates.tuning.fp8, sustained=rates.tuning.fp8) if rates.tuning.fp8 else rates
+    seconds = residue_seconds(moduli, problem, rates, False)
+    seconds += _whole_seconds(problem, parts * products, unit) - _whole_seconds(problem, parts * moduli, rates)
+    for line, elements in ((rates.left, problem.m * problem.k), (rates.right, problem.k * problem.n)):
+        seconds += problem.count * elements * parts * (products - moduli) * line.modulus
+        seconds += rates.one_pass_seconds(problem.count * elements * problem.number_bytes)
+    read = rates.one_pass_seconds(math.ceil(entries * parts * (2 * products + moduli)))
+    operations = problem.parts * moduli * len(fp8_moduli(moduli, family))
+    return seconds + max(read, entries * operations / (_INTEGERS * rates.processors))
+
+
+def fp8_is_faster(moduli: int, problem: Problem, rates: Rates) -> bool:
+    """Whether products by FP8, the same bits, are predicted to be faster than those by INT8; never without a rate."""
+    return bool(rates.tuning.fp8) and fp8_seconds(moduli, problem, rates) < residue_seconds(moduli, problem, rates)
 
 
 def residue_operations(problem: Problem, moduli: int, processors: int, ends: int) -> float:

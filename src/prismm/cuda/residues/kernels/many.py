@@ -4,10 +4,11 @@ How many moduli is found from some of the entries, and from the seconds that the
 row's elements, those of A' below 2^e lose half a unit, 2^(e - bits - 1), each, so that an entry of size |c| is rounded
 surely where 2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 is far below half an ulp of it.
 
-Programs take tickets, whose order is that of the work: splits, then products, then joins of a panel of rows and one of
-columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is done. Whoever
-has an earlier ticket is running, and never waits for a later one: so no program waits for ever, however few of them run
-at once.
+Where that takes longer than the largest system and a closer look at the operands, they are measured anew (`balance`).
+
+Programs take tickets (`tickets`), whose order is that of the work: splits, then products, then joins of a panel of
+rows and one of columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is
+done.
 
 Per panel of R rows and C columns, M moduli and k terms: M·(R + C)·k bytes of residues, 2·M·R·C·k operations in INT8,
 M·R·C bytes of digits.
@@ -17,18 +18,29 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import LOW32, NORM1, STATISTICS, bit_number, exponent_field, multiple, scaled, wide
+from prismm.cuda.residues.kernels.balance import (
+    BALANCES,
+    BY_A_HAIR,
+    ORDINARY_ENTRY,
+    SAMPLES,
+    choice_of,
+    decided_by,
+    lost_of,
+    measure,
+    record_entry,
+    shared_bits,
+    zeros_of,
+)
 from prismm.cuda.residues.kernels.join_exact import bound_terms, store_flags
 from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_entries
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.product import reduced
-from prismm.cuda.residues.kernels.repair import EXACT, decided, strip_of, sum_in_lanes, tiles_of
+from prismm.cuda.residues.kernels.repair import EXACT, decided, error_of_sums, strip_of, sum_in_lanes, tiles_of
+from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 MODULI = tl.constexpr(49)
 SYSTEMS = tl.constexpr(10)
 """Numbers of moduli that there are to choose from, and the most."""
-
-SAMPLES = tl.constexpr(128)
-"""Entries that the choice looks at."""
 
 SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 """Rows and columns of a product's tile, and terms of a step."""
@@ -42,17 +54,20 @@ JOINED, SHARE = tl.constexpr(512), tl.constexpr(16)
 CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
 
-PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START = (tl.constexpr(x) for x in range(6))
+PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START, MEASURED = (tl.constexpr(x) for x in range(7))
 """What `recompute.SECONDS` holds: for each term of an entry that is recomputed alone, in twice float64's precision, and
-more where that does not decide; for each modulus of an element, of a product of two, and of an entry; and for waiting.
+more where that does not decide; for each modulus of an element, of a product of two, and of an entry; for waiting; and
+for each element that is measured anew.
 """
 
 SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
 
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
-CERTIFY, CHOOSE, RUN = tl.constexpr(1), tl.constexpr(3), tl.constexpr(5)
-"""Of strips that magnitudes certify; of the sample; of two runs."""
+CERTIFY, CHOOSE, RUN, MEASURE, LAST = (tl.constexpr(x) for x in (1, 3, 5, 24, 32))
+"""Of strips that magnitudes certify; of the sample; of two runs; of four stages that measure operands; of what is left
+then, where nobody waits.
+"""
 
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that
@@ -65,36 +80,15 @@ number of moduli suffices.
 """
 
 
-@triton.jit
-def take(tickets):
-    """The next ticket."""
-    return tl.atomic_add(tickets, 1)
-
-
-@triton.jit
-def finished(done):
-    """Tell that the work of a ticket is done: what any thread of the program stored is seen by whoever `wait_for`s."""
-    tl.debug_barrier()
-    tl.atomic_add(done, 1)
-
-
-@triton.jit
-def wait_for(done, count):
-    """Go on when the work of so many tickets is done."""
-    seen = tl.atomic_add(done, 0)
-    while seen < count:
-        seen = tl.atomic_add(done, 0)
-    tl.debug_barrier()
-
-
 @triton.jit(noinline=True)
 def _votes(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, votes, sample, m,
-    n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures, votes,
+    sample, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For one uncertified entry of the sample's share of strips, if there is one: votes[0] grows by 1, votes[1] where
-    twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices.
+    twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices. The entry
+    is kept for `balance.decided_by`.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     SIZE: tl.constexpr = STRIP * WIDTH
@@ -114,6 +108,10 @@ def _votes(
         pending = tl.load(entry_flags + w * SIZE + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
         first = tl.min(tl.min(tl.where(pending != 0, turned, SIZE), 1), 0)
         w += 1
+    kind = first * 0
+    of_row = first * 0
+    of_column = first * 0
+    exponent = first * 0
     if first < SIZE:
         part, batch, i0, j0 = strip_of(w - 1, words, blocks, PARTS, STRIP, COLUMNS)
         at = tl.sum(tl.sum(tl.where(turned == first, index, 0), 1), 0)
@@ -138,11 +136,18 @@ def _votes(
         need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
         tl.atomic_add(votes, 1, sem="relaxed")
         _value, proved = decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+        # Twice float64's precision has more than enough bits of it, and does not decide: something else is too near.
+        near = (proved == 0) & (tl.abs(s + c) > error_of_sums(n2a * n2b, steps) * (4.0 * 2.0**PRECISION))
+        kind += tl.where(near, BY_A_HAIR, ORDINARY_ENTRY)
+        of_row += (batch % row_batches * m + i).to(tl.int32)
+        of_column += (row_batches * m + batch % column_batches * n + j).to(tl.int32)
+        exponent += tl.maximum(exponent_field(tl.abs(s + c)) - 1023 - (a_shift + b_shift), LEAST)
         if not proved:
             tl.atomic_add(votes + 1, 1, sem="relaxed")
         for r in tl.static_range(SYSTEMS):
-            if tl.load(rungs + RUNG * r + 1) >= need:
+            if (tl.load(rungs + RUNG * r + 1) >= need) & (near == 0):
                 tl.atomic_add(votes + 2 + r, 1, sem="relaxed")
+    record_entry(measures, row_batches * m + column_batches * n, k, sample, kind, of_row, of_column, exponent)
 
 
 @triton.jit
@@ -160,23 +165,34 @@ def seconds_again(seconds, rungs, rung, entries, elements, k):
 
 
 @triton.jit
+def _of_systems(rungs, which):
+    """(moduli, room) of some systems."""
+    at = rungs + RUNG * which
+    there = which < SYSTEMS
+    left, right = tl.load(at + 1, mask=there, other=0), tl.load(at + 2, mask=there, other=0)
+    return tl.load(at, mask=there, other=0), left + right
+
+
+@triton.jit
 def choose(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds, lost,
-    state, uncertified, entries, elements, m, n, k, q, blocks, words, batches, row_batches, column_batches,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds,
+    measures, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches, row_batches, column_batches,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
+    STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The number of moduli that is expected to repair so many uncertified entries first, with those that it leaves;
-    SYSTEMS where recomputing all of them alone is. lost becomes 0.
+    """(rung, balance): the number of moduli that is expected to repair so many uncertified entries first, with those
+    that it leaves, SYSTEMS where recomputing all of them alone is; and how operands are balanced, or BALANCES. Measures
+    that begin as 0 become 0.
     """
     ticket = take(state + CHOOSE)
-    vectors = 2 * (row_batches * m + column_batches * n)
+    vectors = row_batches * m + column_batches * n
+    zeros = zeros_of(vectors, k)
     while ticket < SAMPLES:
-        for v in range(ticket * BLOCK, vectors, SAMPLES * BLOCK):
+        for v in range(ticket * BLOCK, zeros, SAMPLES * BLOCK):
             at = v + tl.arange(0, BLOCK)
-            tl.store(lost + at, at.to(tl.int32) * 0, mask=at < vectors)
+            tl.store(measures + at, at.to(tl.int32) * 0, mask=at < zeros)
         _votes(
-            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
+            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures,
             state + VOTES, ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION, PARTS,
             TILE, STRIP, COLUMNS, BLOCK,
         )  # fmt: skip
@@ -194,7 +210,28 @@ def choose(
         takes = seconds_again(seconds, rungs, r, entries, elements, k) + left * alone
         found = tl.where(takes < best, r, found)
         best = tl.minimum(best, takes)
-    return found
+    balance = tl.full([], 0, tl.int32) + BALANCES
+    measuring = elements.to(tl.float32) * tl.load(seconds + MEASURED)
+    if best > measuring + seconds_again(seconds, rungs, SYSTEMS - 1, entries, elements, k):
+        which = tl.arange(0, 16)
+        moduli, room = _of_systems(rungs, which)
+        measure(
+            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, state + MEASURE,
+            tl.max(room, 0), m, n, k, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
+        )  # fmt: skip
+        each = entries.to(tl.float32) * (k * tl.load(seconds + BY_PRODUCT) + tl.load(seconds + BY_JOIN))
+        each += elements.to(tl.float32) * tl.load(seconds + BY_SPLIT)
+        again = moduli.to(tl.float32) * each + (tl.load(seconds + START) + measuring)
+        for x in range(BALANCES):
+            decides = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
+            shares = 1.0 - tl.sum(decides.to(tl.int32), 0).to(tl.float32) / voters
+            of_each = tl.where(which < SYSTEMS, again + shares * alone, float("inf"))
+            least = tl.min(of_each, 0)
+            if least < best:
+                best = least
+                found = tl.min(tl.where(of_each == least, which, 16), 0)
+                balance = x + tl.full([], 0, tl.int32)
+    return found, balance
 
 
 @triton.jit
@@ -216,8 +253,9 @@ def _multiply_tile(left, right, digits, reduction, t, pitch, row_pitch):
 
 @triton.jit(noinline=True)
 def _split_task(
-    task, a, a_batch, a_row, a_step, rows, left, row_lost, powers, base, first, first_of_group, m, terms, bits, moduli,
-    batches, row_batches, height, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr,
+    task, a, a_batch, a_row, a_step, rows, measures, left, row_lost, powers, base, first, first_of_group, first_vector,
+    m, all_vectors, terms, bits, balance, moduli, batches, row_batches, height, pitch, part, PARTS: tl.constexpr,
+    ALONG: tl.constexpr, RIGHT: tl.constexpr,
 ):  # fmt: skip
     """A tile of the residues of one side: VECTORS of a panel that begins with `first`, TERMS of a matrix of a group."""
     pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
@@ -230,9 +268,10 @@ def _split_task(
         batch = batch % row_batches
         plane = wide(height) * pitch
         split_tile(
-            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, powers, base,
-            left + member * moduli * plane, row_lost + batch * m, at, first, (task % depths * TERMS).to(tl.int32), m,
-            terms, bits, moduli, plane, pitch, part, PARTS, ALONG, RIGHT, TERMS,
+            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + at,
+            powers, base, left + member * moduli * plane, row_lost + batch * m, at, first,
+            (task % depths * TERMS).to(tl.int32), m, all_vectors, terms, bits, balance, moduli, plane, pitch, part,
+            PARTS, ALONG, RIGHT, TERMS,
         )  # fmt: skip
 
 
@@ -264,9 +303,10 @@ def _product_task(
 
 @triton.jit(noinline=True)
 def _join_task(
-    task, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed, rows, columns, row_lost,
-    column_lost, reduction, system, nothing_there, counts, repaired, i_first, j_first, first_of_group, m, n, terms, q,
-    moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, height, width, part,
+    task, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+    entry_flags, digits, listed, rows, columns, measures, lost, reduction, system, nothing_there, counts, repaired,
+    i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks, words,
+    batches, row_batches, column_batches, height, width, part,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The flagged entries of SHARE rows of a strip, of which a list is made first: there may be few."""
@@ -300,11 +340,13 @@ def _join_task(
             there = lanes < many - x
             entry = tl.load(listed + x + lanes, mask=there, other=0)
             done = join_entries(
+                a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
                 out + batch * out_batch + part, row_stride, column_stride, digits + member * moduli * plane, plane,
                 width, rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                row_lost + batch % row_batches * m, column_lost + batch % column_batches * n, reduction, system,
-                nothing_there, m, n, i0 + entry // COLUMNS, j0 + entry % COLUMNS, i_first, j_first, there, terms, q,
-                moduli, left_bits, right_bits, below, PRECISION,
+                measures, lost, batch % row_batches * m, row_batches * m + batch % column_batches * n,
+                row_batches * m + column_batches * n, reduction, system, nothing_there, m, n, i0 + entry // COLUMNS,
+                j0 + entry % COLUMNS, i_first, j_first, there, terms, q, moduli, left_bits, right_bits, balance, below,
+                part, PRECISION, PARTS,
             )  # fmt: skip
             tl.store(listed + x + lanes, tl.where(done, -1, entry), mask=there)
             proved += tl.sum(done.to(tl.int32), 0)
@@ -318,8 +360,8 @@ def _join_task(
 @triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, space, listed, lost, rows, columns, powers, base, reduction, systems, nothing_there,
-    rungs, counts, state, run, rung, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
+    entry_flags, space, listed, measures, rows, columns, powers, base, reduction, systems, nothing_there, rungs, counts,
+    state, run, rung, balance, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -327,8 +369,8 @@ def multiply_again(
     state[REPAIRED + 1 + run] grow by those that are proved, whose flags are taken back.
 
     space: of workspace, for residues (matrices·moduli, rows of a panel, pitch) int8, likewise of columns, and digits
-    (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; lost: (2, vectors of both
-    sides) int32, 0. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of
+    (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; measures: as `balance` lays
+    them out. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of
     all moduli. systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
     """
     rungs += RUNG * rung
@@ -338,12 +380,15 @@ def multiply_again(
     digits = (space + wide(tl.load(rungs + 8)) * AREA).to(tl.pointer_type(tl.uint8))
     # Triton learns from this how wide accesses may be.
     pitch, height, width = multiple(pitch, DEPTH), multiple(of_height, SIDE), multiple(of_width, SIDE)
-    row_lost = lost + run * (row_batches * m + column_batches * n)
-    column_lost = row_lost + row_batches * m
+    vectors = row_batches * m + column_batches * n
+    lost = lost_of(measures, vectors) + wide(run) * vectors
+    if balance < BALANCES:
+        of_rows, of_columns, _, _ = choice_of(measures, vectors, terms // PARTS, balance)
+        left_bits, right_bits = shared_bits(of_rows, of_columns, left_bits + right_bits)
     row_panels, column_panels = tl.cdiv(m, height), tl.cdiv(n, width)
     depths = pitch // TERMS
-    of_rows, of_columns = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
-    splits = of_rows + of_columns
+    row_splits, column_splits = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
+    splits = row_splits + column_splits
     products = wide(height // SIDE) * (width // SIDE) * moduli * group
     each = splits + products + wide(height // SHARE) * (width // COLUMNS) * group
     total = each * (row_panels * column_panels * PARTS * tl.cdiv(batches, group))
@@ -366,17 +411,18 @@ def multiply_again(
         first_of_group = step // (column_panels * PARTS * row_panels) * group
         if task < splits:
             # Rows serve all panels of columns, and both parts.
-            if task >= of_rows:
+            if task >= row_splits:
                 _split_task(
-                    task - of_rows, b, b_batch, b_column, b_step, columns, right, column_lost,
-                    powers + SYSTEMS * (MODULI * POWERS), base, j_first, first_of_group, n, terms, right_bits, moduli,
-                    batches, column_batches, width, pitch, part, PARTS, B_ALONG, True,
+                    task - row_splits, b, b_batch, b_column, b_step, columns, measures, right, lost + row_batches * m,
+                    powers + SYSTEMS * (MODULI * POWERS), base, j_first, first_of_group, row_batches * m, n, vectors,
+                    terms, right_bits, balance, moduli, batches, column_batches, width, pitch, part, PARTS, B_ALONG,
+                    True,
                 )  # fmt: skip
             elif (j_first == 0) & (part == 0):
                 _split_task(
-                    task, a, a_batch, a_row, a_step, rows, left, row_lost, powers + rung * (MODULI * POWERS), base,
-                    i_first, first_of_group, m, terms, left_bits, moduli, batches, row_batches, height, pitch, part,
-                    PARTS, A_ALONG, False,
+                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS),
+                    base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches,
+                    row_batches, height, pitch, part, PARTS, A_ALONG, False,
                 )  # fmt: skip
         elif task < splits + products:
             _product_task(
@@ -385,11 +431,12 @@ def multiply_again(
             )  # fmt: skip
         else:
             _join_task(
-                task - splits - products, out, out_batch, row_stride, column_stride, flags, entry_flags, digits, listed,
-                rows, columns, row_lost, column_lost, reduction, systems + rung * (CONSTANTS + LIMBS * MODULI),
-                nothing_there, counts, state + REPAIRED + 1 + run, i_first, j_first, first_of_group, m, n, terms, q,
-                moduli, left_bits, right_bits, below, blocks, words, batches, row_batches, column_batches, of_height,
-                of_width, part, PRECISION, PARTS, TILE, STRIP, COLUMNS,
+                task - splits - products, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch,
+                row_stride, column_stride, flags, entry_flags, digits, listed, rows, columns, measures, lost, reduction,
+                systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there, counts, state + REPAIRED + 1 + run,
+                i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks,
+                words, batches, row_batches, column_batches, of_height, of_width, part, PRECISION, PARTS, TILE, STRIP,
+                COLUMNS,
             )  # fmt: skip
         finished(done)
         ticket = take(tickets)

@@ -4,6 +4,8 @@ S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it tak
 |y| <= 128 times limbs below 2^40, 49 of them, stay below 2^53. Leading limbs that are zero are shifted out until five
 are left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
 
+The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
+
 Operations: 11 per entry and modulus, about 400 per entry.
 """
 
@@ -12,6 +14,15 @@ import triton.language as tl
 
 from prismm.cuda.kernels.expansion import DOWN, UP, expand, round_expansion, rounded_alike
 from prismm.cuda.kernels.fp64 import NORM1, nearest, power_of_two, wide
+from prismm.cuda.residues.kernels.balance import (
+    BALANCES,
+    NORM_BITS,
+    choice_of,
+    norm_of,
+    nothing_meets,
+    scale_of,
+    with_product,
+)
 from prismm.cuda.residues.kernels.join_exact import spread
 from prismm.cuda.residues.kernels.many_split import exponents
 
@@ -92,40 +103,78 @@ def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
 
 
 @triton.jit
-def _side(stats, lost, vectors, at, bits, q):
+def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
     """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound."""
     inside = at < vectors
-    size = tl.load(stats + NORM1 * vectors + at, mask=inside, other=0).to(tl.float64)
     some = tl.load(lost + at, mask=inside, other=0)
-    return bits - exponents(stats, vectors, at), size * power_of_two(bits - q - 1), (some > 0).to(tl.float64)
+    if balance < BALANCES:
+        e = scale_of(measures, all_vectors, balance, v, inside)
+        size = norm_of(measures, all_vectors, balance, v, inside).to(tl.float64) * power_of_two(bits - NORM_BITS - 1)
+    else:
+        e = exponents(stats, vectors, at)
+        size = tl.load(stats + NORM1 * vectors + at, mask=inside, other=0).to(tl.float64) * power_of_two(bits - q - 1)
+    return bits - e, size, (some > 0).to(tl.float64)
 
 
 @triton.jit
 def join_entries(
-    out, row_stride, column_stride, digits, plane, pitch, rows, columns, row_lost, column_lost, reduction, system,
-    nothing_there, m, n, i, j, i_first, j_first, there, terms, q, moduli, left_bits, right_bits, below,
-    PRECISION: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, digits, plane, pitch, rows, columns,
+    measures, lost, row_first, column_first, all_vectors, reduction, system, nothing_there, m, n, i, j, i_first,
+    j_first, there, terms, q, moduli, left_bits, right_bits, balance, below, part, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
 
     digits (moduli, ·, pitch) uint8 from (i_first, j_first) on. system: CONSTANTS numbers, then weights in LIMBS limbs;
-    below: bits of the limbs that P does not take.
+    below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first vectors among
+    those of both sides. balance: as of `many_split.split_tile`.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
     at = digits + (i - i_first).to(tl.int64) * pitch + (j - j_first)
     h, middle, tail, lead, missing = _expansion(at, there, plane, reduction, system, moduli, nothing_there)
-    row_shift, n1a, fa = _side(rows, row_lost, m, i, left_bits, q)
-    column_shift, n1b, fb = _side(columns, column_lost, n, j, right_bits, q)
+    row, column = row_first + i, column_first + j
+    row_shift, n1a, fa = _side(
+        rows, measures, lost + row_first, m, all_vectors, i, row, left_bits, balance, q
+    )  # fmt: skip
+    column_shift, n1b, fb = _side(
+        columns, measures, lost + column_first, n, all_vectors, j, column, right_bits, balance, q
+    )  # fmt: skip
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
     bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms)
     scale = power_of_two(40 * lead + below - UNIT)
-    bound = tl.where(bound > 0.0, bound * (1.0 + 2.0**-40) * scale + missing, 0.0)
     exponent = UNIT - below - 40 * lead - (row_shift + column_shift)
+    error = bound * 0.0
+    sure = there
+    zero = there != there
+    if balance < BALANCES:
+        zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
+        _, _, apart, which = choice_of(measures, all_vectors, terms // PARTS, balance)
+        small = row_shift * 0
+        middling = row_shift * 0
+        for x in range(apart):
+            inner = tl.load(which + x).to(tl.int64)
+            for half in tl.static_range(PARTS):
+                of_a = a + i.to(tl.int64) * a_row + inner * a_step + half
+                of_b = b + j.to(tl.int64) * b_column + inner * b_step + (half ^ part)
+                u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
+                v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
+                v = tl.where((part == 0) & (half == 1), -v, v)
+                h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
+                error += some
+                sure = sure & proved
+                small += is_small.to(tl.int32)
+                middling += is_middling.to(tl.int32)
+        sure = sure & ((small == 0) | ((small == 1) & (middling == 0)))
+        # What stands for the rest of C' is a sign alone, which others may hide.
+        error += tl.where(apart > 0, missing, 0.0)
+    inexact = (bound > 0.0) | (error > 0.0)
+    bound = tl.where(inexact, (bound * (1.0 + 2.0**-40)) * scale + missing + error, 0.0)
     value, alike = rounded_alike(h, middle, spread(bound, middle, tail), exponent, PRECISION)
     exactly = round_expansion(h, middle, tail, exponent, PRECISION)
-    exact = bound == 0.0
-    proved = there & (exact | alike)
-    value = tl.where(exact, exactly, value)
+    proved = sure & ((inexact == 0) | alike)
+    value = tl.where(inexact, value, exactly)
+    value = tl.where(zero, 0.0, value)
+    proved = proved | zero
     target = out + i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
     return proved

@@ -1,6 +1,7 @@
-"""Residues of many moduli: vectors with up to 170 bits each, for products that are made again (`many`).
+"""Residues of many moduli: vectors with up to 286 bits each, for products that are made again (`many`).
 
-A' = RN(2^s·a) with s = bits - e for |a| < 2^e, to even, so |A'| <= 2^bits. An element is a significand below 2^53,
+A' = RN(2^s·a) with s = bits - e for |a| < 2^e, to even, so |A'| <= 2^bits. Of operands that were balanced (`balance`)
+a·2^±g stands for a, and 0 where an inner index does not count. An element is a significand below 2^53,
 which loses its last bits where they lie below the unit, times a power of two. Modulo p, in float32 and without error:
 
     s = c0 + c1·(2^14 mod p) + c2·(2^28 mod p) + c3·(2^42 mod p), parts of 14 bits, factors of at most 128: |s| < 2^23;
@@ -16,10 +17,11 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import significand
 from prismm.cuda.kernels.fp64 import NONFINITE, wide
+from prismm.cuda.residues.kernels.balance import BALANCES, SKIP, moved_of, scale_of
 from prismm.cuda.residues.kernels.join_exact import bound_terms
 
-POWERS = tl.constexpr(176)
-"""Powers of two that a table has of each modulus: 2^0 … 2^175."""
+POWERS = tl.constexpr(288)
+"""Powers of two that a table has of each modulus: 2^0 … 2^287."""
 
 FACTORS = tl.constexpr(5)
 """p, 1/p, and 2^14, 2^28, 2^42 modulo p, of each modulus."""
@@ -54,17 +56,26 @@ def _scaled(value, shift):
 
 @triton.jit
 def split_tile(
-    x, vector_step, step, stats, powers, base, planes, lost, at, first, h0, vectors, terms, bits, moduli, plane, pitch,
-    part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr, DEPTH: tl.constexpr,
+    x, vector_step, step, stats, measures, v, powers, base, planes, lost, at, first, h0, vectors, all_vectors, terms,
+    bits, balance, moduli, plane, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr,
+    DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Residues of DEPTH elements, from h0 on, of the vectors `at`: planes (moduli, ·, pitch) int8 from vector `first`
     on, zeros beyond the last element; lost: 1 where a vector lost bits.
 
-    powers (moduli, POWERS) int8, times what the side carries; base (moduli, FACTORS) float32. Elements are those of
+    v: numbers of the vectors among those of both sides; balance: BALANCES where operands are as given. powers (moduli,
+    POWERS) int8, times what the side carries; base (moduli, FACTORS) float32. Elements are those of
     `exact.factors`, twice as many for complex numbers; those of the right side depend on the part.
     """
     h = h0 + tl.arange(0, DEPTH)
-    shift = bits - exponents(stats, vectors, at)
+    moved = h * 0
+    if balance < BALANCES:
+        shift = bits - scale_of(measures, all_vectors, balance, v, at < vectors)
+        moved = moved_of(measures, all_vectors, terms // PARTS, balance, h if PARTS == 1 else h >> 1)
+    else:
+        shift = bits - exponents(stats, vectors, at)
+    counts = moved != SKIP
+    g = moved if RIGHT else -moved
     if PARTS == 1:
         along = h.to(tl.int64) * step
     elif RIGHT:
@@ -73,13 +84,13 @@ def split_tile(
         along = (h >> 1).to(tl.int64) * step + (h & 1)
     # Elements that lie side by side are read so: by rows, or by columns and then transposed.
     if ALONG:
-        mask = (at < vectors)[:, None] & (h < terms)[None, :]
+        mask = (at < vectors)[:, None] & ((h < terms) & counts)[None, :]
         value = tl.load(x + at.to(tl.int64)[:, None] * vector_step + along[None, :], mask=mask, other=0.0)
-        head, up, missing = _scaled(value.to(tl.float64), shift[:, None])
+        head, up, missing = _scaled(value.to(tl.float64), shift[:, None] + g[None, :])
     else:
-        mask = (at < vectors)[None, :] & (h < terms)[:, None]
+        mask = (at < vectors)[None, :] & ((h < terms) & counts)[:, None]
         value = tl.load(x + at.to(tl.int64)[None, :] * vector_step + along[:, None], mask=mask, other=0.0)
-        head, up, missing = _scaled(value.to(tl.float64), shift[None, :])
+        head, up, missing = _scaled(value.to(tl.float64), shift[None, :] + g[:, None])
     negative = value < 0.0
     if PARTS == 2:
         if RIGHT:

@@ -146,7 +146,7 @@ def doubled(
 
 
 @triton.jit
-def _fraction(x):
+def fraction(x):
     """(m, e) of a finite x = m·2^e, 1 <= |m| < 2; m = 0 for zero."""
     small = exponent_field(x) == 0
     lifted = tl.where(small, x * 18446744073709551616.0, x)  # 2^64
@@ -166,8 +166,8 @@ def doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION: tl.constexpr, PA
     most = tl.full([BLOCK], -5000, tl.int32)
     for h0 in range(0, PARTS * k, BLOCK):
         x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
-        _mx, ex = _fraction(x)
-        _my, ey = _fraction(y)
+        _mx, ex = fraction(x)
+        _my, ey = fraction(y)
         most = tl.maximum(most, tl.where((x != 0.0) & (y != 0.0), ex + ey, -5000))
     top = tl.max(most, 0)
     s = tl.zeros([BLOCK], tl.float64)
@@ -175,8 +175,8 @@ def doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION: tl.constexpr, PA
     size = tl.zeros([BLOCK], tl.float64)
     for h0 in range(0, PARTS * k, BLOCK):
         x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
-        mx, ex = _fraction(x)
-        my, ey = _fraction(y)
+        mx, ex = fraction(x)
+        my, ey = fraction(y)
         by = ex + ey - top
         unit = tl.where(by < -1000, 0.0, power_of_two(tl.minimum(tl.maximum(by, -1000), 0)))
         product = mx * my

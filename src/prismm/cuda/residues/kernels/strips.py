@@ -2,7 +2,8 @@
 
 Few are recomputed one by one, by the program that finds them. More are certified by products of magnitudes, where
 |a||b| may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by
-more moduli (`many`) if that is expected to be faster, and once more by the most that there are. What is left then is
+more moduli (`many`) if that is expected to be faster, and once more by the most that there are; operands of which
+neither decides most entries are balanced first (`balance`). What is left then is
 summed by rows where it is much, and one by one. Values are those of a CPU on every path.
 """
 
@@ -15,16 +16,14 @@ from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
 from prismm.cuda.residues.kernels.many import (
     CERTIFY,
+    LAST,
     REPAIRED,
     SHARE,
     SYSTEMS,
     choose,
-    finished,
     multiply_again,
     seconds_again,
     seconds_alone,
-    take,
-    wait_for,
 )
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
@@ -36,6 +35,7 @@ from prismm.cuda.residues.kernels.repair import (
     strip_of,
     tiles_of,
 )
+from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
@@ -43,10 +43,12 @@ SPAN = tl.constexpr(64)
 
 @triton.jit
 def _recompute_entry(
-    a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged,
+    a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged, far,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Prove one entry by magnitudes, unless that failed (judged), or set it to its exact value, rounded."""
+    """Prove one entry by magnitudes, unless that failed (judged), or set it to its exact value, rounded. far: many
+    moduli left it, so it is far below its row's and column's largest elements.
+    """
     proved = i < 0
     if MAGNITUDES:
         if not judged:
@@ -59,9 +61,12 @@ def _recompute_entry(
     if proved:
         tl.atomic_add(counts + BY_MAGNITUDE, 1, sem="relaxed")
     else:
-        exact, decided_so = doubled(
-            a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-        )  # fmt: skip
+        exact = tl.zeros([], tl.float64)
+        decided_so = i < 0
+        if not far:
+            exact, decided_so = doubled(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
+            )  # fmt: skip
         if not decided_so:
             exact, decided_so = doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION, PARTS, BLOCK)
         if not decided_so:
@@ -103,7 +108,7 @@ def _certify_strip(
 @triton.jit(noinline=True)
 def _recompute_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, high, rows, columns,
-    constants, counts, m, n, i0, j0, first, end, k, terms, q, part, judged, many, PRECISION: tl.constexpr,
+    constants, counts, m, n, i0, j0, first, end, k, terms, q, part, judged, far, many, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
@@ -148,9 +153,29 @@ def _recompute_rows(
             y = wide(j0 + following % WIDTH * 32) + bit_number(lowest)
             _recompute_entry(
                 a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
-                columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK, MAGNITUDES,
+                columns, constants, counts, m, n, k, terms, q, part, judged, far, PRECISION, PARTS, BLOCK, MAGNITUDES,
             )  # fmt: skip
         following = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
+
+
+@triton.jit
+def _recompute_share(
+    w, first, end, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
+    flags, entry_flags, high, rows, columns, constants, counts, m, n, k, terms, q, blocks, words, row_batches,
+    column_batches, judged, far, many, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
+    STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
+):  # fmt: skip
+    """Recompute what is left of rows first, …, end - 1 of the strip of word w."""
+    tiles = tiles_of(flags, w, w >= 0)
+    if tiles != 0:
+        part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+        _recompute_rows(
+            a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step, out + batch * out_batch + part,
+            row_stride, column_stride, tiles, entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
+            rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n, constants,
+            counts, m, n, i0, j0, first, end, k, terms, q, part, judged > 0, far > 0, many, PRECISION, PARTS, TILE,
+            STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+        )  # fmt: skip
 
 
 @triton.jit(
@@ -163,7 +188,7 @@ def _recompute_rows(
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, space,
-    listed, lost, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
+    listed, measures, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
     q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
@@ -191,6 +216,8 @@ def repair_strips(
         of_b = wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
         # Whether magnitudes have certified what they can.
         judged = tl.full([], 0 if MAGNITUDES else 1, tl.int32)
+        # Whether more moduli have set what they can.
+        far = tl.full([], 0, tl.int32)
         if AGAIN:
             if MAGNITUDES:
                 if asked > few_of_all:
@@ -216,20 +243,21 @@ def repair_strips(
             if (judged > 0) & (uncertified > many_of_all):
                 entries = wide(batches) * PARTS * m * n
                 elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
-                rung = choose(
+                rung, balance = choose(
                     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
-                    seconds, lost, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
-                    row_batches, column_batches, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
+                    seconds, measures, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
+                    row_batches, column_batches, PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK,
                 )  # fmt: skip
                 run = tl.full([], 0, tl.int32)
                 run = tl.where(rung == SYSTEMS, 2, run)
+                far += (rung < SYSTEMS).to(tl.int32)
                 while run < 2:
                     multiply_again(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                        column_stride, flags, entry_flags, space, listed, lost, rows,
-                        columns, powers, base, reduction, systems, nothing_there, rungs, counts, state, run, rung, m, n,
-                        terms, q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
-                        B_ALONG, TILE, STRIP, COLUMNS,
+                        column_stride, flags, entry_flags, space, listed, measures, rows, columns, powers, base,
+                        reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms, q,
+                        blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG, B_ALONG,
+                        TILE, STRIP, COLUMNS,
                     )  # fmt: skip
                     uncertified -= tl.load(state + REPAIRED + 1 + run)
                     # Once more by the most moduli, which may make all exact, if what is left is worth that.
@@ -239,21 +267,31 @@ def repair_strips(
                     run = tl.where(
                         last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                     )
-        groups = tl.num_programs(0) // units
-        first = tl.program_id(0) % units * (STRIP // units)
-        for start in range(tl.program_id(0) // units, everything, groups * SPAN):
-            ours = start + lanes * groups
-            some = tiles_of(flags, ours, ours < everything)
-            last_of_some = tl.max(tl.where(some != 0, ours, -1), 0)
-            for w in range(start, last_of_some + 1, groups):
-                tiles = tiles_of(flags, w, w >= 0)
-                if tiles != 0:
-                    part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
-                    _recompute_rows(
-                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * out_batch + part, row_stride, column_stride, tiles,
-                        entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
-                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                        constants, counts, m, n, i0, j0, first, first + STRIP // units, k, terms, q, part, judged > 0,
-                        many, PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+        if far > 0:
+            # What is left lies anywhere, and each of it takes long: whoever is free goes on with the next rows.
+            SHARES: tl.constexpr = STRIP // HEIGHT
+            ticket = take(state + LAST)
+            while ticket < everything * SHARES:
+                w = (ticket // SHARES).to(tl.int32)
+                first = (ticket % SHARES * HEIGHT).to(tl.int32)
+                _recompute_share(
+                    w, first, first + HEIGHT, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch,
+                    row_stride, column_stride, flags, entry_flags, high, rows, columns, constants, counts, m, n, k,
+                    terms, q, blocks, words, row_batches, column_batches, judged, far, many, PRECISION, PARTS, TILE,
+                    STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                )  # fmt: skip
+                ticket = take(state + LAST)
+        else:
+            groups = tl.num_programs(0) // units
+            first = tl.program_id(0) % units * (STRIP // units)
+            for start in range(tl.program_id(0) // units, everything, groups * SPAN):
+                ours = start + lanes * groups
+                some = tiles_of(flags, ours, ours < everything)
+                last_of_some = tl.max(tl.where(some != 0, ours, -1), 0)
+                for w in range(start, last_of_some + 1, groups):
+                    _recompute_share(
+                        w, first, first + STRIP // units, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
+                        out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants,
+                        counts, m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many,
+                        PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
                     )  # fmt: skip
