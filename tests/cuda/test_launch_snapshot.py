@@ -51,7 +51,7 @@ def product(kinds: str, shape: str, batch: tuple[int, ...] = (), layout: str = "
 
 def _laid_out(kind: str, layout: str, *shape: int) -> torch.Tensor:
     """An operand: "turned", by columns; "apart", rows with a gap; "odd", 8 bytes behind a multiple of 16; "stepped",
-    every other column; "conjugated".
+    every other column; "conjugated"; "expanded", one matrix for all.
     """
     *batch, rows, columns = shape
     if layout == "turned":
@@ -62,6 +62,8 @@ def _laid_out(kind: str, layout: str, *shape: int) -> torch.Tensor:
         return operand(kind, *batch, rows, columns + 3)[..., 1 : columns + 1]
     if layout == "stepped":
         return operand(kind, *batch, rows, 2 * columns)[..., ::2]
+    if layout == "expanded":
+        return operand(kind, rows, columns).expand(shape)
     if layout == "conjugated":
         return operand(kind, *batch, columns, rows).mH
     return operand(kind, *shape)
@@ -174,6 +176,7 @@ def calls() -> Iterator[Call]:
         yield product(kind, "100x90x80", (5,), reproducible=True)
         yield product(kind, "512x512x512", (64,))
         yield product(kind, "100x90x80", (3,), "one for all", reproducible=True)
+        yield product(kind, "100x90x80", (3,), "expanded", reproducible=True)
         for layout in ("turned", "apart", "odd", "stepped", "out"):
             yield product(kind, "100x90x80", layout=layout)
             yield product(kind, "100x90x80", layout=layout, reproducible=True)

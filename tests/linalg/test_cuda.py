@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+import prismm
 import prismm.linalg
+from prismm import ScaledHalf, Words
+from prismm.testing import HOSTILE, exact_gemm
 from tests import judge
 from tests.linalg import reference
 
@@ -49,6 +52,79 @@ def test_symmetric_products_have_a_cpus_bits(rng):
             )
 
     judge.assert_each(check, [(kind, how) for kind in KINDS for how in (CORRECT, {"reproducible": True})])
+
+
+def lower_triangle_of(whole):
+    """It, and its copy across the diagonal."""
+    whole = back(whole)
+    other = np.conj(np.swapaxes(whole, -1, -2))
+    found = np.where(np.tri(whole.shape[-1], dtype=bool), whole, other)
+    at = np.arange(whole.shape[-1])
+    found[..., at, at] = found[..., at, at].real
+    return found
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_tiles_that_are_left_out_change_no_bit(name, seed):
+    """Of matrices that end within tiles, with their rows or their columns contiguous; made in any order before."""
+
+    def check(case):
+        kind, turned, keywords = case
+        a = HOSTILE[name](700, 130, 3, seed, kind)[0]
+        (x,) = on_gpu(a.T if turned else a)
+        x = x.mT if turned else x
+        torch.full((8, 700, 700), torch.nan, dtype=x.dtype, device="cuda")  # rubbish, in memory that is taken next
+        found = back(prismm.linalg.herk(x, **keywords))
+        judge.assert_same_bits(found, lower_triangle_of(prismm.gemm(x, x, trans_b="C", **keywords)))
+
+    ways = [CORRECT, {"reproducible": True}, {"scheme": "residues:9"}]
+    judge.assert_each(check, [(kind, turned, how) for kind in KINDS for turned in (False, True) for how in ways])
+
+
+def test_large_symmetric_products(rng):
+    """Sums with C, batches, words, products of several tiles a program, and in panels."""
+    for kind in KINDS:
+        (x,) = on_gpu(drawn(rng, (2100, 600), kind))
+        c = x[:, :300] @ x[:, :300].mH
+        c = torch.tril(c) + torch.tril(c, -1).mH
+        c.diagonal().copy_(c.diagonal().real)
+        for keywords in (CORRECT, {"reproducible": True}):
+            found = prismm.linalg.herk(x, c, alpha=0.7, beta=-1.0, **keywords)
+            whole = prismm.gemm(x, x, c, alpha=0.7, beta=-1.0, trans_b="C", **keywords)
+            judge.assert_same_bits(back(found), lower_triangle_of(whole))
+            found = prismm.linalg.gram(x, **keywords)
+            judge.assert_same_bits(back(found), lower_triangle_of(prismm.gemm(x, x, trans_a="C", **keywords)))
+        (batch,) = on_gpu(drawn(rng, (3, 530, 90), kind))
+        found = prismm.linalg.herk(batch, reproducible=True)
+        judge.assert_same_bits(
+            back(found), lower_triangle_of(prismm.gemm(batch, batch, trans_b="C", reproducible=True))
+        )
+        one = batch[:1].expand(3, -1, -1)
+        for found in (
+            prismm.linalg.herk(one, reproducible=True), prismm.gemm(one, one, trans_b="C", reproducible=True),
+        ):  # fmt: skip
+            for matrix in found:
+                judge.assert_same_bits(lower_triangle_of(matrix), back(prismm.linalg.herk(batch[0], reproducible=True)))
+        schemes = ["native", "slices:fp16:3"]
+        if kind in (np.float32, np.complex64):
+            schemes += [ScaledHalf(chunk=128), Words.bf16(6)]
+        for scheme in schemes:
+            found = back(prismm.linalg.herk(x, scheme=scheme, accuracy="fast"))
+            judge.assert_same_bits(found, np.conj(found.T) + 0)
+            whole = back(prismm.gemm(x, x, trans_b="C", scheme=scheme, accuracy="fast"))
+            if scheme not in ("native", "slices:fp16:3"):
+                judge.assert_same_bits(np.tril(found), np.tril(whole))
+
+
+def test_default_symmetric_products_meet_their_target(rng):
+    for kind in KINDS:
+        a = drawn(rng, (300, 600), kind)
+        found = back(prismm.linalg.gram(*on_gpu(a)))
+        left = np.ascontiguousarray(np.conj(a.T))
+        judge.assert_same_bits(found, np.conj(found.T) + 0)
+        judge.assert_meets(
+            "native", exact_gemm(1.0, left, a), judge.magnitudes(left, a), found, judge.entry_terms(left, found)
+        )
 
 
 def test_solutions(rng):

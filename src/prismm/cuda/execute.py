@@ -91,6 +91,9 @@ def multiply(
         # complex128 holds every real operand exactly, whatever the result's type.
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
     a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
+    if len(a) == len(b) == 1 < len(view):
+        # One operand may serve a whole batch, but not both: digits are made for as many products as there are operands.
+        b = b.expand(len(view), -1, -1).contiguous()
     addend = addend_of(call, addend)
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
     steps = () if addend is None else addend.stride()

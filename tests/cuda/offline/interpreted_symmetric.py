@@ -12,11 +12,16 @@ import torch
 
 import prismm
 from prismm.core.accuracy import Target
+from prismm.core.problem import Problem
 from prismm.cuda import symmetric
 from prismm.cuda.device import COUNTS, Device
 from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import launches as multiword_launches
+from prismm.cuda.operands import result_of
 from prismm.cuda.residues.tables import left_factors, tables
+from prismm.cuda.symmetric import mirror_triangle
+from prismm.formats import FP64
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
 from tests.cuda.harness import words_twin as twin
@@ -27,6 +32,8 @@ from tests.cuda.harness.programs import residue_program, sum_program, words_prog
 
 DEVICE = Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
+# Type and rows of matrices whose triangles are copied.
+MIRRORS = [("float64", 63), ("float32", 130), ("complex128", 65), ("complex64", 1)]
 # Batch, rows, terms and moduli of planes.
 PLANES = [(1, 300, 33, 5), (2, 530, 40, 3), (1, 129, 700, 2), (1, 260, 40000, 1)]
 # Type, rows, terms, moduli, generator, target, factors of a sum or None, rows and columns of blocks or None: strips
@@ -97,6 +104,25 @@ def expected(whole: np.ndarray, how: str) -> np.ndarray:
         at = np.arange(whole.shape[-1])
         found[..., at, at] = found[..., at, at].real
     return found
+
+
+def mirrors(case) -> None:
+    """The last launch alone, of two matrices with numbers that are not finite, transposed and conjugated."""
+    dtype, n = case
+    wrong = 0
+    for how in "TC":
+        rng = np.random.default_rng(n)
+        x = (rng.standard_normal((2, n, n)) + 1j * rng.standard_normal((2, n, n))).astype(np.complex128)
+        x[:, n // 2 :, : n // 3] = 0.0
+        x[0, 0, 0], x[1, -1, -1] = complex(np.inf, np.nan), complex(np.nan, -1.0)
+        x = (x if dtype.startswith("complex") else x.real).astype(dtype)
+        out = torch.from_numpy(x.copy())
+        program = Program((0, 0, 0))
+        problem = Problem(n, n, 1, (), FP64, None, False, True, out.is_complex(), symmetric=how)
+        mirror_triangle(program, result_of(out), problem)
+        program.run_by_triton(out, out, out)
+        wrong += different(out.numpy(), expected(x, how))
+    tell(["mirror", *case], wrong=wrong, written=0)
 
 
 def planes(case) -> None:
@@ -196,5 +222,6 @@ def main(share: str = "0/1", device: str = "any") -> None:
     symmetric.LEAST = 1
     part, parts = map(int, share.split("/"))
     cases = [(residues, x) for x in CASES] + [(planes, x) for x in PLANES] + [(words, x) for x in WORDS]
+    cases += [(mirrors, x) for x in MIRRORS]
     for check, case in cases[part::parts]:
         check(case)

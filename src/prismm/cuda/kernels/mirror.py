@@ -31,6 +31,7 @@ def mirror(out, n, tiles, PARTS: tl.constexpr, CONJUGATE: tl.constexpr, SIDE: tl
     for part in tl.static_range(PARTS):
         value = tl.load(source + part, mask=below, other=0.0)
         if CONJUGATE and part == 1:
-            value = -value
-            tl.store(out + i.to(tl.int64) * (n + 1) * 2 + 1, value.sum(1) * 0.0, mask=(i < n) & (row == column))
+            value *= -1.0  # Triton's minus is a difference from 0, which loses the sign of 0
+            zeros = tl.zeros([SIDE], out.dtype.element_ty)
+            tl.store(out + i.to(tl.int64) * (n + 1) * 2 + 1, zeros, mask=(i < n) & (row == column))
         tl.store(target + part, tl.trans(value), mask=tl.trans(below))
