@@ -240,8 +240,8 @@ def wide_data_claim(cpu: list[Row], cuda: list[Row], before: list[Row]) -> str:
         )
     most = _families(before)[-1][1]
     return (
-        f"Correctly rounded float64 products, n = 512 to 2048, each family at its slowest. {' '.join(said)} Grey: as long"
-        f" as they take, up to {most:.0f} times, if a GPU multiplies operands as they are."
+        f"Correctly rounded float64 products, n = 512 to 2048, each family at its slowest. {' '.join(said)} Grey: how"
+        f" long they take, up to {most:.0f} times, if a GPU multiplies operands as they are."
     )
 
 
