@@ -31,7 +31,7 @@ from prismm.cuda.costs.predict import gpu_seconds, native_seconds, predict
 from prismm.cuda.costs.table import Host, Line, Rates, committed
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.device import FP64 as FP64_UNIT
-from prismm.cuda.device import Device
+from prismm.cuda.device import INT8, Device
 from prismm.cuda.native.seconds import checked_seconds, cublas_seconds
 from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues.seconds import WHOLE, right_launches
@@ -127,11 +127,11 @@ class Machine:
              for name, x in kernels.items()],
         )  # fmt: skip
 
-    def calibrated(self, table, factor=lambda: 1.0) -> Rates:
+    def calibrated(self, table, factor=lambda: 1.0, fp8_sum_bits=0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
         device = SimpleNamespace(
-            name=table.name, multi_processor_count=table.processors, sm90=table.sm90, fp8_sum_bits=0
+            name=table.name, multi_processor_count=table.processors, sm90=table.sm90, fp8_sum_bits=fp8_sum_bits
         )
         self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
@@ -227,6 +227,16 @@ def test_rates_come_back_from_the_times_that_they_make(attempt, rng, monkeypatch
     found = numbers(machine.calibrated(table))
     for name, theirs in numbers(table).items():
         assert found[name] == pytest.approx(theirs, rel=1e-4, abs=1e-18), name
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(0, 0.0), (14, 0.0), (24, 1.5e15)])
+def test_fp8_is_timed_where_blocks_are_summed_in_the_unit(bits, expected, rng, monkeypatch):
+    """And nothing that Auto may make of it changes what is timed of INT8."""
+    machine = Machine(monkeypatch, 1.0)
+    monkeypatch.setattr(prismm.cuda.costs.calibrate, "fp8_rate", lambda processors: 1.5e15)
+    found = machine.calibrated(machine.truth(rates(rng)), fp8_sum_bits=bits)
+    assert found.tuning == Tuning(fp8=expected)
+    assert all(case.engine == INT8 for case in CASES if isinstance(case.scheme, Residues))
 
 
 def test_what_is_timed_is_made_whole():
