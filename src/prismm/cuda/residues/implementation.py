@@ -34,6 +34,7 @@ from prismm.cuda.residues.recompute import (
     AGAIN_FIRST,
     AGAIN_LAST,
     COUNTERS,
+    COUNTERS_APART,
     held_bytes,
     recompute,
     taken_bytes,
@@ -164,11 +165,12 @@ class Implementation(Composite):
         if blocks.tiny:
             return 0
         steps = blocks.batches, blocks.rows, blocks.columns
-        return COUNTERS * math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
+        joins = math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
+        return COUNTERS_APART * (joins - 1) + COUNTERS if joins else 0
 
     def entries_again(self, counters: list[int]) -> int:
         """Those of all joins."""
-        return sum(counters[AGAIN_FIRST::COUNTERS]) + sum(counters[AGAIN_LAST::COUNTERS])
+        return sum(counters[AGAIN_FIRST::COUNTERS_APART]) + sum(counters[AGAIN_LAST::COUNTERS_APART])
 
     def queue(self, job: Job) -> Statistics | None:
         """In blocks of matrices, rows and columns; batches of tiny matrices in one kernel."""
@@ -179,7 +181,7 @@ class Implementation(Composite):
         with program.fork() if None in job.prepared else contextlib.nullcontext():
             program.zero(job.counts)
         statistics = []
-        step, counters = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), COUNTERS))
+        step, counters = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), COUNTERS_APART))
         table = tables(self.scheme.moduli, job.a.device)
         for t in range(0, target.batch, step):
             # Only a report looks at statistics afterwards.

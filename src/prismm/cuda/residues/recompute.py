@@ -66,6 +66,9 @@ COUNTERS, AGAIN_FIRST, AGAIN_LAST = 33, 10, 11
 that more moduli recomputed, at first and at last.
 """
 
+COUNTERS_APART = COUNTERS + COUNTERS % 2
+"""Where one join's counters begin after another's: kernels are compiled for addresses that are multiples of 16."""
+
 ROOM, NARROW = 256 << 20, 512
 """Bytes that products of more moduli may take, where residues and digits of all matrices took less, but no more than
 four times those of one; and rows and columns of a panel that are made fewer only if others do not do.
