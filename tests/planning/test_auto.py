@@ -24,7 +24,6 @@ from prismm.errors import ArgumentError, PrismmError, ShapeError
 from prismm.formats import FP64
 from prismm.planning.moduli_count import _uncertified_share, moduli_for_rounding
 from prismm.testing import HOSTILE
-from tests.cpu import units
 from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
 
 
@@ -284,7 +283,7 @@ def of(a: np.ndarray, b: np.ndarray) -> Problem:
     )  # fmt: skip
 
 
-@pytest.mark.skipif(not units.has_tiles(), reason="no AMX tiles, or no leave to use them")
+@pytest.mark.skipif("cpu:amx" not in usable_engines(), reason="no AMX tiles, or no leave to use them")
 def test_rates_are_measured_once_and_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
     count = []

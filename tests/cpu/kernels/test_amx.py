@@ -10,15 +10,15 @@ import pytest
 
 import prismm
 from prismm.core.moduli import MAX_MODULI, coprime_moduli
+from prismm.cpu.engines import integer
 from prismm.cpu.engines.integer import AMX
 from prismm.cpu.kernels import amx, packed, vnni
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
-from tests.cpu import units
 from tests.cpu.kernels.tile_unit import emulated
 from tests.judge import assert_same_bits
 
-has_unit = pytest.mark.skipif(not units.has_tiles(), reason="no AMX tiles, or no leave to use them")
+has_unit = pytest.mark.skipif(not integer.available()["cpu:amx"][0], reason="no AMX tiles, or no leave to use them")
 x86 = pytest.mark.skipif(not vnni.supported(), reason="packing takes VNNI or AVX2")
 
 SHAPES = [

@@ -7,7 +7,7 @@ import pytest
 
 import prismm
 from prismm.core.outcome import Job
-from prismm.cpu.engines.integer import AMX, INT8, VNNI
+from prismm.cpu.engines.integer import AMX, INT8, VNNI, available
 from prismm.cpu.kernels import vnni
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.multiply import multiply
@@ -20,7 +20,7 @@ from tests.judge import assert_same_bits
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
-PACKED = [units.PACKED, *([AMX] if units.has_tiles() else [])]
+PACKED = [engine for engine in (units.PACKED, AMX) if available()[engine.name][0]]
 """The packed engines of this machine."""
 
 
