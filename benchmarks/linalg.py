@@ -7,8 +7,8 @@ transpose NumPy multiplies a half, too), and on a GPU with cuBLAS's syrk. On a G
 another address than the one before. Errors of products are in the Frobenius norm, relative to the correctly rounded
 product.
 
---check fails where a GPU misses what is asked for from n = 4096 on: whole products take 1.6 times as long, cuBLAS's
-syrk longer, 2.5 times in float32; solutions at most 6 times as long as torch's, unproved ones twice.
+--check fails if a GPU is too slow from n = 4096 on. Required: whole products take 1.6 times as long, cuBLAS's syrk
+longer, 2.5 times in float32; solutions at most 6 times as long as torch's, unproved ones twice.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def gpu_solves(n: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def missed(found: dict[str, Any]) -> bool:
-    """Whether a GPU's row is slower than what is asked for."""
+    """Whether a GPU's row misses the required ratio."""
     if found["other"] == "whole product":
         return bool(found["ratio"] < 1.6)
     if found["other"] == "cuBLAS syrk":

@@ -81,12 +81,14 @@ def symmetric(
     a: Any, c: Any, factors: tuple[complex, complex], hermitian: bool, keywords: tuple[Any, ...]
 ) -> Any:  # fmt: skip
     """alpha·a·aᵀ + beta·c of tensors on a GPU, hermitian: with the conjugate transpose; entries above the diagonal are
-    copies of those below it. None where the scheme makes all of them. Arguments and errors as of `gemm`.
+    copies of those below it. None if the scheme, or wide integers, need all tiles. Arguments and errors as of
+    `gemm`.
     """
     from prismm.cuda import calls as cuda_calls
 
     alpha, beta = finite_scalar(factors[0], "alpha"), finite_scalar(factors[1], "beta")
-    return cuda_calls.symmetric(a, c, alpha, beta, hermitian, _with_scheme(keywords))
+    how = "C" if hermitian else "T"
+    return cuda_calls.gemm(a, a, c, alpha, beta, "N", how, _with_scheme(keywords), None, False, symmetric=how)
 
 
 def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -> Prepared:

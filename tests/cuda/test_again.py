@@ -49,6 +49,19 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
         assert np.abs(base[t, 2:]).max() <= 128
 
 
+def test_launches_and_kernels_count_alike():
+    from prismm.core import many_moduli
+    from prismm.cuda.residues.kernels import balance, many, many_join, many_split
+
+    for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
+        beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
+        expected = balance.TOPS_AT.value * vectors + balance.CHOICES_AT.value * k + beside
+        assert recompute.measured(vectors, k) == expected
+    assert many.LAST.value + 1 == recompute.COUNTERS and len(recompute.SECONDS) == many.MEASURED.value + 1
+    assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
+    assert balance.MOST_BITS.value == many_moduli.MOST_BITS < many_split.POWERS.value
+
+
 @pytest.mark.parametrize("terms", [1, 9, 1000, 4096, 131072])
 @pytest.mark.parametrize("precision", [53, 24])
 def test_sums_stay_within_the_room_of_their_moduli(terms, precision):

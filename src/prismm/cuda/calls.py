@@ -101,13 +101,15 @@ def _matmul(
     a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None,
     given: Given | None = None, symmetric: str | None = None,
 ) -> Any:  # fmt: skip
-    """`matmul`, but for errors of memory; symmetric: see `core.problem.Problem`, and None is returned where the scheme
-    leaves no tiles out.
+    """`matmul`, but for errors of memory; symmetric: see `core.problem.Problem`, and None is returned where the scheme,
+    or integers that take several terms each, leave no tiles out.
     """
     import torch
 
     start = time.perf_counter()
     x, y, terms_per_element, keywords = real_operands(a, b, keywords)
+    if symmetric is not None and terms_per_element > 1:
+        return None
     if type(keywords[0]) not in PLAIN_ACCURACY:  # it may change, or not be hashable
         keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
     if slice_count.is_estimated(keywords[1]):
@@ -198,40 +200,21 @@ def _each_alone(
 
 def gemm(
     a: Any, b: Any, c: Any, alpha: complex, beta: complex, trans_a: str, trans_b: str, keywords: tuple[Any, ...],
-    out: Any, full_output: bool,
+    out: Any, full_output: bool, *, symmetric: str | None = None,
 ) -> Any:  # fmt: skip
-    """`prismm.gemm` of operands on a GPU."""
-    given = a, b, None if beta == 0 else c, (trans_a, trans_b)
+    """`prismm.gemm` of operands on a GPU; symmetric: as of `_matmul`."""
+    # Later calls of a layout that is remembered need not be symmetric.
+    given = None if symmetric else (a, b, None if beta == 0 else c, (trans_a, trans_b))
     a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
     # A plain product takes matmul's launches, and so has its bits.
     if alpha == 1 and beta == 0:
-        return matmul(a, b, keywords, out, full_output)
+        return matmul(a, b, keywords, out, full_output, symmetric=symmetric)
     addend = None
     # A beta of 0 leaves C unread, as in BLAS: it may hold NaN.
     if beta != 0:
         addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
         keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))
-    return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend), given)
-
-
-def symmetric(
-    a: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: tuple[Any, ...]
-) -> Any:  # fmt: skip
-    """alpha·a·aᵀ + beta·c of tensors, entries above the diagonal as copies; hermitian: with the conjugate transpose.
-    None where the scheme, or integers that take several terms each, leave no tiles out.
-    """
-    how = "C" if hermitian else "T"
-    b = cuda_gemm.transposed(a, how, "trans_b")
-    if real_operands(a, b, keywords)[2] > 1:
-        return None
-    # As in `gemm`.
-    if alpha == 1 and beta == 0:
-        return matmul(a, b, keywords, None, False, symmetric=how)
-    addend = None
-    if beta != 0:
-        addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
-        keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))
-    return matmul(a, b, keywords, None, False, cuda_gemm.Sum(alpha, beta, addend), symmetric=how)
+    return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend), given, symmetric)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:

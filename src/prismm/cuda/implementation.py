@@ -102,8 +102,8 @@ class Implementation(Protocol):
         """An engine with the same bits that is predicted faster than the usual one, and why; None where there is none.
 
         Args:
-            problem: what is multiplied.
-            rates: the GPU's cost table, without rates of what may not be taken.
+            problem: the product's sizes, types and target.
+            rates: the GPU's cost table, without the rates of units that this call must not use.
         """
 
     def gpu_seconds(

@@ -276,7 +276,7 @@ def _without_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: 
     z = None if c is None else np.broadcast_to(arrays.normalise(c, "c").data, (*batch, *c.shape[-2:]))
     if not batch:
         whole = _by_tiles(x, z, factors, hermitian, asked)
-    elif not x.size or not x.shape[-2]:
+    elif not x.size:
         return None
     else:
         found = [_by_tiles(x[at], None if z is None else z[at], factors, hermitian, asked) for at in np.ndindex(*batch)]

@@ -231,7 +231,7 @@ def test_rates_come_back_from_the_times_that_they_make(attempt, rng, monkeypatch
 
 @pytest.mark.parametrize(("bits", "expected"), [(0, 0.0), (14, 0.0), (24, 1.5e15)])
 def test_fp8_is_timed_where_blocks_are_summed_in_the_unit(bits, expected, rng, monkeypatch):
-    """And nothing that Auto may make of it changes what is timed of INT8."""
+    """INT8 is timed by itself, whatever Auto chooses."""
     machine = Machine(monkeypatch, 1.0)
     monkeypatch.setattr(prismm.cuda.costs.calibrate, "fp8_rate", lambda processors: 1.5e15)
     found = machine.calibrated(machine.truth(rates(rng)), fp8_sum_bits=bits)

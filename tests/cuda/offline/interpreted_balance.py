@@ -1,5 +1,5 @@
 """`residues.kernels.balance` in Triton's interpreter: products added to expansions against fractions, and whole
-products of balanced operands against a CPU, bit for bit; tells what is wrong with each.
+products of balanced operands against a CPU, bit for bit. Prints the number of wrong entries of each case.
 
 python -m tests.cuda.harness.interpreter balance [part/parts]
 """

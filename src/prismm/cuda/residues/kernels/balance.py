@@ -8,9 +8,9 @@ Zeros, and powers of two that move from one operand to the other, change no term
 - a few inner indices whose elements need many more bits than all others are left apart: their terms are added to the
   integers' product without error (`with_product`).
 
-What is left has D = E(i) - l bits, where 2^l is the lowest bit of any element at h in units of 2^±g(h), and E(i) the
-least exponent with |a[i, h]|·2^-g(h) < 2^E(i). If a system of moduli has room for the most bits of rows and of columns
-together, all its entries are exact. If not, the side that needs fewer has them all, and the other one rounds.
+All other elements need D = E(i) - l bits, where 2^l is the lowest bit of any element at h in units of 2^±g(h), and
+E(i) is the least exponent with |a[i, h]|·2^-g(h) < 2^E(i). If a system of moduli has room for the most bits of rows and
+of columns together, all its entries are exact. If not, the side that needs fewer has them all, and the other rounds.
 
 Each number is an integer maximum or sum, so the order of the programs changes none. An operand is read three times;
 about 100 operations an element.
@@ -64,7 +64,7 @@ MOST_BITS = tl.constexpr(286)
 """That a side may have."""
 
 TILE_VECTORS, TILE_TERMS = tl.constexpr(32), tl.constexpr(64)
-"""Of a tile that is measured at once."""
+"""Vectors and inner indices of one tile of a measurement."""
 
 # Where numbers begin in the workspace, in int32, of V vectors of both sides and K inner indices: norms (BALANCES, V)
 # int64; whether vectors lost bits in each of two runs; scales (BALANCES, V); ends (2, V); tops (2, K); depths

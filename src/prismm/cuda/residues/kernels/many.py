@@ -65,8 +65,8 @@ SPARE = tl.constexpr(6)
 
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
 CERTIFY, CHOOSE, RUN, MEASURE, LAST = (tl.constexpr(x) for x in (1, 3, 5, 24, 32))
-"""Of strips that magnitudes certify; of the sample; of two runs; of four stages that measure operands; of what is left
-then, where nobody waits.
+"""Tickets for strips that magnitudes certify, for the sample, for two runs, for four stages that measure operands, and
+for the entries that remain at the end, which no program waits for.
 """
 
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)

@@ -3,8 +3,8 @@
 Few are recomputed one by one, by the program that finds them. More are certified by products of magnitudes, where
 |a||b| may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by
 more moduli (`many`) if that is expected to be faster, and once more by the most that there are; operands of which
-neither decides most entries are balanced first (`balance`). What is left then is
-summed by rows where it is much, and one by one. Values are those of a CPU on every path.
+neither decides most entries are balanced first (`balance`). The remaining entries are summed
+by rows where there are many, and one by one. Values are those of a CPU on every path.
 """
 
 import triton
@@ -112,8 +112,8 @@ def _recompute_rows(
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Recompute what is left of rows first, …, end - 1 of a strip, multiples of HEIGHT: where magnitudes cannot certify
-    it any more, HEIGHT rows with many in sums of whole rows; the others one by one.
+    """Recompute the remaining entries of rows first, …, end - 1 of a strip, multiples of HEIGHT: where
+    magnitudes cannot certify them, HEIGHT rows with many in sums of whole rows; the others one by one.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
@@ -165,7 +165,7 @@ def _recompute_share(
     column_batches, judged, far, many, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Recompute what is left of rows first, …, end - 1 of the strip of word w."""
+    """Recompute the remaining entries of rows first, …, end - 1 of the strip of word w."""
     tiles = tiles_of(flags, w, w >= 0)
     if tiles != 0:
         part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
@@ -260,7 +260,7 @@ def repair_strips(
                         TILE, STRIP, COLUMNS,
                     )  # fmt: skip
                     uncertified -= tl.load(state + REPAIRED + 1 + run)
-                    # Once more by the most moduli, which may make all exact, if what is left is worth that.
+                    # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
                     last = rung == SYSTEMS - 1
                     rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
                     alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, k)
@@ -268,7 +268,7 @@ def repair_strips(
                         last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                     )
         if far > 0:
-            # What is left lies anywhere, and each of it takes long: whoever is free goes on with the next rows.
+            # The remaining entries lie anywhere, and each takes long: a program that is free takes the next rows.
             SHARES: tl.constexpr = STRIP // HEIGHT
             ticket = take(state + LAST)
             while ticket < everything * SHARES:

@@ -1,7 +1,7 @@
 """Tickets of work that programs of one kernel share, and stages that wait for each other.
 
-Programs take tickets, whose order is that of the work. Whoever has an earlier ticket is running, and never waits for a
-later one: so no program waits for ever, however few of them run at once.
+Programs take tickets in the order of the work. The program that holds an earlier ticket is running, and never waits for
+a later one. So no deadlock is possible, even if few programs run at once.
 """
 
 import triton
