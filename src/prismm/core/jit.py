@@ -234,9 +234,9 @@ def _contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
 
 
 @device
-def words(array: Any, i: Any, size: Any) -> Any:
-    """Row i of a matrix of bytes as `size` int64 of eight bytes each."""
-    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, np.int64)
+def words(array: Any, i: Any, j: Any, size: Any) -> Any:
+    """Row i of a matrix of bytes, from its byte j on, as `size` int64 of eight bytes each."""
+    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0] + j)), size, np.int64)
 
 
 def as_float64(row: Any, buffer: Any) -> Any:

@@ -16,6 +16,9 @@ from prismm.formats import FP32, FP64, Format, round_fraction
 LARGEST = {"int8": 256, "int8-7bit": 128, "float64": 1 << 22}
 """The largest modulus of each engine's system."""
 
+KINDS = LARGEST | {"digits": 256}
+"""The same of each kind of product that is joined: bytes that are reduced already are one."""
+
 FORMATS = {53: FP64, 24: FP32}
 REAL, DIFFERENCE, CROSS = 0, 1, 2
 RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
@@ -27,9 +30,9 @@ def call(kernel: Any, **values: Any) -> Any:
 
 
 def systems() -> Iterator[tuple[int, str, ResidueSystem]]:
-    """Every system that any engine uses: (moduli of the scheme, kind, system)."""
+    """Every system of any kind of product: (moduli of the scheme, kind, system)."""
     for moduli in range(2, 23):
-        for kind, largest in LARGEST.items():
+        for kind, largest in KINDS.items():
             yield moduli, kind, residue_system(moduli, largest)
 
 
@@ -152,7 +155,7 @@ def join(
     shift: Any,
     rng: np.random.Generator,
     *,
-    wide: bool,
+    kind: str,
     part: int = REAL,
     precision: int = 53,
     mode: int = RAW,
@@ -162,10 +165,11 @@ def join(
 ) -> tuple[np.ndarray, np.ndarray, set[int]]:
     """Join one row of integers: (values as float64, low parts, listed entries)."""
     from prismm.cpu.kernels import join as kernels
+    from tests.cpu.kernels import panels
 
     n = len(values)
     rows, columns = bound_vectors(np.zeros(n) if bounds is None else np.asarray(bounds, np.float64))
-    c0, c1, c2 = encode(system, values, part, rng, wide)
+    c0, c1, c2 = encode(system, values, part, rng, kind == "float64")
     out, out32 = np.full((1, n), np.nan), np.full((1, n), np.nan, np.float32)
     low, failed = np.full((1, n), np.nan), np.empty(n, np.int32)
     arguments = {
@@ -179,7 +183,10 @@ def join(
         "precision": precision, "out": out, "out32": out32, "low": low, "failed": failed,
     }  # fmt: skip
     arguments.update(more)
-    if wide:
+    if kind == "digits":
+        kernel = panels.join_panels
+        arguments["digits"] = np.stack([panels.digits_of(x, system.moduli, rng) for x in (c0, c1, c2)])
+    elif kind == "float64":
         kernel = kernels.join_float64
     elif part == REAL and system.limbs <= 4:
         kernel = kernels.join_fused

@@ -23,9 +23,9 @@ x86 = pytest.mark.skipif(not vnni.supported(), reason="packing takes VNNI or AVX
 
 SHAPES = [
     (1, 1, 1), (16, 64, 32), (5, 60, 7), (33, 61, 33), (47, 100, 65), (49, 63, 31), (96, 1088, 40), (100, 65, 97),
-    (48, 1024, 32), (20, 1025, 33), (65, 2113, 35),
+    (48, 1024, 32), (20, 1025, 33), (65, 2113, 35), (17, 2561, 33), (50, 5200, 64), (70, 5185, 20), (16, 65600, 40),
 ]  # fmt: skip
-"""Strips of 16, 32 and 48 rows, panels cut short, one and more passes over k."""
+"""Strips of 16, 32 and 48 rows, panels cut short, one and more passes over k, one and more spans."""
 
 
 def aligned(shape, dtype, fill, rng):
@@ -50,7 +50,7 @@ def operands(a, b, rng):
 
 def scratch(rows, panels, count, rng):
     digits = aligned((-(-rows // 48), panels, count, 48, 32), np.int8, None, rng)
-    return aligned((amx.scratch_bytes(64),), np.int8, None, rng), np.zeros((count, 4), np.int32), digits
+    return aligned((amx.SCRATCH_BYTES,), np.int8, None, rng), np.zeros((count, 4), np.int32), digits
 
 
 def check(digits, a, b, moduli, rows=slice(None)):
@@ -110,7 +110,10 @@ def test_chunks_of_a_long_inner_dimension(extra, rng):
 
 
 @x86
-@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 60, 7), (33, 61, 33), (49, 100, 40), (100, 65, 33), (20, 1100, 33)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (5, 60, 7), (33, 61, 33), (49, 100, 40), (100, 65, 33), (20, 1100, 33), (1, 2600, 33), (3, 5200, 20)],
+)
 def test_the_same_code_on_an_emulated_unit(shape, rng):
     """Strips, panels, passes over k, and which registers are overwritten when, where there is no unit."""
     m, k, n = shape

@@ -52,7 +52,7 @@ class Unit:
 def _micro(unit: Unit, tall: int, modulus_of: dict[int, int]) -> Any:
     def micro(
         a: Any, pitch: Any, panel: Any, steps: Any, fresh: Any, here: Any, before: Any, before_a: Any,
-        before_rows: Any, tail: Any, target: Any, table: Any, ahead: Any,
+        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any,
     ) -> None:  # fmt: skip
         a, panel, here, before, before_a = int(a), int(panel), int(here), int(before), int(before_a)
         assert here % 64 == 0 and panel % 64 == 0, "tiles start at a cache line"
@@ -80,7 +80,8 @@ def _micro(unit: Unit, tall: int, modulus_of: dict[int, int]) -> Any:
                     unit.load(register, panel + 2048 * step + 64 * int(which), 128)
         for row in range(int(before_rows)):
             offset = at(before_a + row * int(pitch) + int(tail), 1, "i4").astype(np.int64)
-            v = (at(before + 128 * row, 32, "i4").astype(np.int64) + offset + 2**31) % 2**32 - 2**31
+            v = at(before + 128 * row, 32, "i4").astype(np.int64) + (int(keep) & offset)
+            v = (v + 2**31) % 2**32 - 2**31
             q = modulus_of[int(table)]
             digits = (v + q // 2) % q - q // 2
             at(int(target) + 32 * row, 32, "i1")[:] = digits
@@ -88,6 +89,10 @@ def _micro(unit: Unit, tall: int, modulus_of: dict[int, int]) -> Any:
             unit.store(register, place, 128)
 
     return micro
+
+
+def _begin_with(digits: Any, tile: Any) -> None:
+    at(tile, 48 * 32, "i4")[:] = at(digits, 48 * 32, "i1")
 
 
 def emulated(modulus: np.ndarray, tables: np.ndarray) -> tuple[Any, Unit]:
@@ -101,6 +106,7 @@ def emulated(modulus: np.ndarray, tables: np.ndarray) -> tuple[Any, Unit]:
 
     micros = {name: _micro(unit, tall, places) for name, tall in (("_micro1", 1), ("_micro2", 2), ("micro3", 3))}
     multiply = plain(
-        amx._multiply, _factors=amx._factors.py_func, _block_strips=amx.block_strips, **micros
+        amx._multiply, _factors=amx._factors.py_func, _block_strips=amx.block_strips,
+        _span_steps=amx.span_steps, _begin_with=_begin_with, **micros,
     )  # fmt: skip
     return plain(amx.digits_of, _multiply=multiply, _add_digits=amx._add_digits.py_func), unit

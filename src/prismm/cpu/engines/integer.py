@@ -216,11 +216,11 @@ class AmxEngine(PackedEngine):
 
     def scratch(self, parts: int, moduli: int, rows: int, columns: int, k: int) -> list[tuple[tuple[int, ...], str]]:
         """Digits of a block of rows, int32 tiles, and tables."""
-        from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, joined_strips, scratch_bytes
+        from prismm.cpu.kernels.amx import PANEL, SCRATCH_BYTES, STRIP_ROWS, joined_strips
 
         strips = joined_strips(rows, columns, moduli * parts)
         digits = (parts, strips, -(-max(columns, 1) // PANEL), moduli, STRIP_ROWS, PANEL)
-        return [(digits, "int8"), ((scratch_bytes(self.pitch(k)),), "int8"), ((moduli, 4), "int32")]
+        return [(digits, "int8"), ((SCRATCH_BYTES,), "int8"), ((moduli, 4), "int32")]
 
     def fused(self) -> tuple[Any, Any, Any]:
         """See `PackedEngine.fused`."""

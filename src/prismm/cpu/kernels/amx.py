@@ -12,6 +12,12 @@ of 48 rows; from the L2 cache both would come too slowly. The int32 sums wait in
 reduced modulo q while the next tile is multiplied: a dot product of bytes, a quotient in float32 and a multiply-add for
 16 of them. Only bytes leave the kernel.
 
+A panel of B comes from the L3 cache, 2 kB a step, once for all strips of A that are in the L2 cache. Of a long inner
+dimension few strips would fit there, and the panels would come too slowly: so it is cut into spans (`span_steps`), and
+the sums of a span begin with the digits of the one before. A span's sums without the rows' offsets are below
+2^14·2·64·`SPAN` + 2^7; the offset, below 2^14·k in magnitude, comes with the last one: all stay below 2^31 for k <=
+`CUT`, and longer ones, up to `vnni.CHUNK`, are not cut.
+
 Reduction: with v + 2^31 as four unsigned bytes, u = Σ byte·(256^b mod q) - (2^31 mod q) has |u| <= 4·255·128 + 128 <
 2^17, since the factors are at most 128 in magnitude. u is exact in float32, and u·(1/q) there errs by at most
 2^-23·|u|/q < 2^-6/q. An odd q leaves at least 1/(2q) between u/q and the midpoint of two integers, so that the quotient
@@ -32,7 +38,7 @@ from numba.extending import intrinsic
 
 from prismm.core.jit import device, kernel
 from prismm.cpu.kernels.byte_unit import add_pairs, declared, dot, everywhere, nearest_integers
-from prismm.cpu.kernels.lanes import number
+from prismm.cpu.kernels.lanes import loop, number
 from prismm.cpu.kernels.vnni import CHUNK
 
 STRIP_ROWS, PANEL = 48, 32
@@ -44,13 +50,28 @@ DEPTH = 16
 BLOCK_BYTES = 720 << 10
 """Bytes of A that stay in an L2 cache of 2 MiB while the panels of a modulus pass by."""
 
+MOST_STRIPS = 20
+"""Strips of 48 rows that are multiplied by all panels of a modulus before the next ones, at most."""
+
+SPAN, CUT = 40, 1 << 16
+"""Steps of 64 in k of a span, at most, and the longest inner dimension that is cut into such."""
+
 DIGIT_BYTES = 8 << 20
 """Bytes of digits that wait for their join, in the L3 cache."""
 
 
-def block_strips(pitch: int) -> int:
-    """Strips of 48 rows of `pitch` bytes that are multiplied by all panels of a modulus before the next ones."""
-    return max(1, min(BLOCK_BYTES // pitch // STRIP_ROWS, 20))
+def span_steps(steps: int) -> int:
+    """Steps of 64 in k of one span of so many: spans of equal length, but for the last."""
+    spans = (steps + SPAN - 1) // SPAN if 64 * steps <= CUT else 1
+    return (steps + spans - 1) // spans
+
+
+_span_steps = device(span_steps)
+
+
+def block_strips(steps: int) -> int:
+    """Strips of 48 rows, so many steps of each, that are multiplied by all panels of a modulus before the next ones."""
+    return max(1, min(BLOCK_BYTES // (64 * steps * STRIP_ROWS), MOST_STRIPS))
 
 
 _block_strips = device(block_strips)
@@ -64,9 +85,8 @@ def joined_strips(rows: int, columns: int, moduli: int) -> int:
     return max(1, min(-(-max(rows, 1) // STRIP_ROWS), most))
 
 
-def scratch_bytes(pitch: int) -> int:
-    """Bytes of scratch that `digits_of` needs for rows of so many bytes: int32 tiles of a block in two panels."""
-    return 2 * block_strips(pitch) * STRIP_ROWS * PANEL * 4
+SCRATCH_BYTES = 2 * MOST_STRIPS * STRIP_ROWS * PANEL * 4
+"""Bytes of scratch that `digits_of` needs: int32 tiles of a block in two panels."""
 
 
 _I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -150,8 +170,9 @@ def release(typingctx: Any) -> Any:
 class _Reduction:
     """Int32 sums of one row of a tile, 2 x 16, to bytes: see the module."""
 
-    def __init__(self, b: Any, tile: Any, rows: Any, pitch: Any, tail: Any, target: Any, table: Any) -> None:
+    def __init__(self, b: Any, tile: Any, rows: Any, pitch: Any, tail: Any, keep: Any, target: Any, table: Any) -> None:
         self.b, self.tile, self.rows, self.pitch, self.tail, self.target = b, tile, rows, pitch, tail, target
+        self.keep = b.trunc(keep, _I32)
         fold, bias, minus, inverse = (self._load(b.add(table, number(4 * x)), _I32) for x in range(4))
         self.fold, self.bias = everywhere(b, fold), everywhere(b, bias)
         self.minus = everywhere(b, minus)
@@ -165,6 +186,7 @@ class _Reduction:
     def row(self, row: Any) -> None:
         b = self.b
         offset = self._load(b.add(self.rows, b.add(b.mul(row, self.pitch), self.tail)), _I32)
+        offset = b.and_(offset, self.keep)
         # Flipping the sign bit adds 2^31: the bytes are then those of a positive number, as ``vpdpbusd`` reads them.
         start = everywhere(b, b.xor(offset, ir.Constant(_I32, -(1 << 31))))
         for half in range(PANEL // 16):
@@ -181,10 +203,10 @@ def _micro(tall: int) -> Any:
     """The micro-kernel for 16·tall rows and 32 columns, as an intrinsic (see `micro3`)."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, target, table, ahead = args
+        a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead = args
         prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         to_l2 = [ir.Constant(_I32, x) for x in (0, 2, 1)]  # a read, of data, for the L2 cache
-        reduction = _Reduction(b, before, before_a, pitch, tail, target, table)
+        reduction = _Reduction(b, before, before_a, pitch, tail, keep, target, table)
         sixteen = b.mul(pitch, number(16))
 
         def step(index: Any) -> None:
@@ -262,21 +284,22 @@ def _micro(tall: int) -> Any:
     @intrinsic
     def micro(
         typingctx: Any, a: Any, pitch: Any, panel: Any, steps: Any, fresh: Any, here: Any, before: Any, before_a: Any,
-        before_rows: Any, tail: Any, target: Any, table: Any, ahead: Any,
+        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any,
     ) -> Any:  # fmt: skip
         address, count = types.uintp, types.intp
-        kinds = (address, count, address, count, count, address, address, address, count, count)
+        kinds = (address, count, address, count, count, address, address, address, count, count, count)
         return types.void(*kinds, address, address, address), codegen
 
     return micro
 
 
 _micro1, _micro2, micro3 = (_micro(tall) for tall in (1, 2, 3))
-"""micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, target, table, ahead): int32
+"""micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead): int32
 `here` (48, 32) = itself, or zeros where `fresh`, plus 48 rows at a, `pitch` bytes apart, times a panel, over steps >= 1
 of 64 in k. On the way the tile `before`, of `before_rows` (a multiple of 8, or 0) rows at before_a, whose offsets stand
-`tail` bytes from their start, is reduced by `table` (`_factors`) and written to `target` as (rows, 32) bytes; `AHEAD`
-lines a step are fetched from `ahead` on. All but steps, fresh, before_rows and tail are addresses and bytes."""
+`tail` bytes from their start and count where `keep` is -1, not where it is 0, is reduced by `table` (`_factors`) and
+written to `target` as (rows, 32) bytes; `AHEAD` lines a step are fetched from `ahead` on. All but steps, fresh,
+before_rows, tail and keep are addresses and bytes."""
 
 
 @device
@@ -300,22 +323,41 @@ def _factors(modulus, table):
     table.view(np.float32)[3] = np.float32(1.0 / modulus)
 
 
+@intrinsic
+def _begin_with(typingctx: Any, digits: Any, tile: Any) -> Any:
+    """The digits (48, 32) at one address as an int32 tile at another: what the sums of a later span begin with."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        digits, tile = args
+
+        def sixteen(index: Any, total: Any) -> Any:
+            some = b.load(_pointer(b, b.add(digits, b.mul(index, number(16))), _B16))
+            some.align = 16
+            b.store(b.sext(some, _V32), _pointer(b, b.add(tile, b.mul(index, number(64))), _V32)).align = 64
+            return total
+
+        loop(b, number(STRIP_ROWS * PANEL // 16), sixteen)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp), codegen
+
+
 @device
 def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modulus, tiles, tables, digits):
     """digits (strips, panels, moduli, 48, 32) of one chunk of the inner dimension: see `digits_of`."""
     pitch = left.shape[2]
     count = left.shape[0]
     steps = (depth + 63) // 64
-    passes = (steps + DEPTH - 1) // DEPTH
-    # Passes of equal length: a short last one would load and store all sums for few steps.
-    share = (steps + passes - 1) // passes
+    # A single panel stays in the cache as it is; digits that a span begins with are there only once another tile is made.
+    span = _span_steps(steps) if panels > 1 else steps
     strips = (rows + STRIP_ROWS - 1) // STRIP_ROWS
-    block = _block_strips(pitch)
+    block = _block_strips(span)
     size = STRIP_ROWS * PANEL
     # The tile that waits for its reduction; none at first.
     before = np.uint64(tiles.ctypes.data)
     before_a = np.uint64(left.ctypes.data)
     before_rows = np.int64(0)
+    keep = np.int64(-1)
     target = np.uint64(digits.ctypes.data)
     table = np.uint64(tables.ctypes.data)
     turn = np.int64(0)
@@ -323,53 +365,63 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
         _factors(modulus[which], tables[which])
         base = left.ctypes.data + which * left.strides[0] + first * pitch + begin
         for s0 in range(0, strips, block):
-            for p in range(panels):
-                b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
-                turn = 1 - turn
-                for h in range(0, steps, share):
-                    fresh = np.int64(h == 0)
-                    last = h + share >= steps
-                    n = min(share, steps - h)
-                    here_b = np.uint64(b + 64 * PANEL * h)
-                    for strip in range(s0, min(strips, s0 + block)):
-                        a = np.uint64(base + strip * STRIP_ROWS * pitch)
-                        here_a = a + np.uint64(64 * h)
-                        # One pass over k needs two tiles, which then stay in the L1 cache.
-                        slot = turn * block + strip - s0 if passes > 1 else (turn * block + strip - s0) % 2
-                        here = np.uint64(tiles.ctypes.data + 4 * size * slot)
-                        # The strips of a block share the fetch of the next panel: each goes on where the one before it
-                        # ends.
-                        ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
-                        tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
-                        if tall == 3:
-                            micro3(
-                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
-                                table, ahead,
-                            )  # fmt: skip
-                        elif tall == 2:
-                            _micro2(
-                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
-                                table, ahead,
-                            )  # fmt: skip
-                        else:
-                            _micro1(
-                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
-                                table, ahead,
-                            )  # fmt: skip
-                        # Reduced just now: until another tile is complete there is nothing to do beside the products.
-                        before_rows = np.int64(0)
-                        if last:
-                            before, before_a, before_rows = here, a, 16 * tall
-                            table = np.uint64(tables.ctypes.data + 16 * which)
-                            target = np.uint64(
+            for k0 in range(0, steps, span):
+                length = min(span, steps - k0)
+                passes = (length + DEPTH - 1) // DEPTH
+                # Passes of equal length: a short last one would load and store all sums for few steps.
+                share = (length + passes - 1) // passes
+                for p in range(panels):
+                    b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
+                    turn = 1 - turn
+                    for h in range(0, length, share):
+                        fresh = np.int64(h == 0 and k0 == 0)
+                        last = h + share >= length
+                        n = min(share, length - h)
+                        here_b = np.uint64(b + 64 * PANEL * (k0 + h))
+                        for strip in range(s0, min(strips, s0 + block)):
+                            a = np.uint64(base + strip * STRIP_ROWS * pitch)
+                            here_a = a + np.uint64(64 * (k0 + h))
+                            # One pass over a span needs two tiles, which then stay in the L1 cache.
+                            slot = turn * block + strip - s0 if passes > 1 else (turn * block + strip - s0) % 2
+                            here = np.uint64(tiles.ctypes.data + 4 * size * slot)
+                            its_digits = np.uint64(
                                 digits.ctypes.data + ((strip * digits.shape[1] + p) * count + which) * size
                             )
+                            if h == 0 and k0 > 0:
+                                _begin_with(its_digits, here)
+                            # The strips of a block share the fetch of the next panel: each goes on where the one before
+                            # it ends.
+                            ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
+                            tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
+                            if tall == 3:
+                                micro3(
+                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
+                                    target, table, ahead,
+                                )  # fmt: skip
+                            elif tall == 2:
+                                _micro2(
+                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
+                                    target, table, ahead,
+                                )  # fmt: skip
+                            else:
+                                _micro1(
+                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
+                                    target, table, ahead,
+                                )  # fmt: skip
+                            # Reduced just now: until another tile is complete there is nothing to do beside the
+                            # products.
+                            before_rows = np.int64(0)
+                            if last:
+                                before, before_a, before_rows = here, a, 16 * tall
+                                keep = np.int64(-1) if k0 + span >= steps else np.int64(0)
+                                table = np.uint64(tables.ctypes.data + 16 * which)
+                                target = its_digits
     # The last tile is reduced beside a product that nobody reads.
     here = np.uint64(tiles.ctypes.data)
     here = here + np.uint64(4 * size) if here == before else here
     a, b = np.uint64(left.ctypes.data + first * pitch), np.uint64(right.ctypes.data + panel * right.strides[1])
     one = np.int64(1)
-    _micro1(a, pitch, b, one, one, here, before, before_a, before_rows, tail, target, table, b)
+    _micro1(a, pitch, b, one, one, here, before, before_a, before_rows, tail, keep, target, table, b)
 
 
 @device
@@ -394,7 +446,7 @@ def digits_of(left, right, first, rows, panel, panels, k, modulus, tiles, tables
     """Digits of rows first, first + 1, … of left (moduli, m, pitch) times `panels` panels of right (moduli, panels,
     >= k/4, 32): the products modulo the moduli, in [-q/2, q/2].
 
-    digits (strips of 48 rows, panels, moduli, 48, 32) of int8; tiles: `scratch_bytes` aligned to 64; tables (moduli, 4)
+    digits (strips of 48 rows, panels, moduli, 48, 32) of int8; tiles: `SCRATCH_BYTES` aligned to 64; tables (moduli, 4)
     of int32 is scratch as well. Whole sixteens of rows are read: `left` has room for them. Between `configure` and
     `release`.
     """

@@ -1,4 +1,4 @@
-"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left uncertified.
+"""Finish a block of entries: from the limbs of C' to rounded, certified, stored ones, and a list of the uncertified.
 
 `mode` (`prismm.core.accuracy`) says what is tested. RAW: nothing; ROUNDING: that no number within the bound rounds
 elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the unscaled pair h, m + t is stored.
@@ -18,7 +18,7 @@ from prismm.core.jit import (
     words,
 )
 from prismm.cpu.kernels.expansion import round_expansion, two_sum
-from prismm.cpu.kernels.finish_lanes import expand_strip, test_strip
+from prismm.cpu.kernels.finish_lanes import expand_strip, test_block
 
 
 @device
@@ -244,75 +244,113 @@ def finish(
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (9, ·), edge (2, ·) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
-    them would cost as much as the arithmetic.
+    work (9, ·), edge (2, ·) and flags (2, ·) are scratch.
     """
-    h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
-    bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
-    hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
-    n = column_shift.size
-    unit = radix * (limbs - 3)
     expand_strip(sums, limbs, radix, product, quotient, work, w)
+    return finish_block(
+        radix * (limbs - 3), i, np.int64(1), j0, w, np.int64(w + 7 & ~7), row_shift, column_shift, row_terms,
+        column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa,
+        precision, out, out32, low, failed, count, work, edge, flags,
+    )  # fmt: skip
+
+
+@device
+def finish_block(
+    unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power,
+    row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work, edge,
+    flags,
+):  # fmt: skip
+    """The same of `rows` rows of w entries, from (i, j0) on, whose expansions in units of 2^unit are rows 0 to 2 of
+    `work`, a row of entries `pitch` (a multiple of 8) after the other.
+
+    Rows are taken by address: a counted reference for each of them would cost as much as the arithmetic.
+    """
     # The epilogue rounds and tests such pairs, together with its own terms.
     if mode == 3:
-        for j in range(w):
-            out[i, j0 + j] = h[j]
-            low[i, j0 + j] = m[j] + t[j]
+        for r in range(rows):
+            h, m, t = (
+                contiguous_row(work, 0, r * pitch, w), contiguous_row(work, 1, r * pitch, w),
+                contiguous_row(work, 2, r * pitch, w),
+            )  # fmt: skip
+            for j in range(w):
+                out[i + r, j0 + j] = h[j]
+                low[i + r, j0 + j] = m[j] + t[j]
         return count
-    trouble = test_strip(
-        work, edge, unit, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision,
-        flags, w,
+    trouble = test_block(
+        work, edge, unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
+        precision, flags,
     )  # fmt: skip
+    for r in range(rows):
+        # Nearly all blocks have no flag: what follows may take its time.
+        if trouble != 0:
+            count = _look_at_flags(
+                unit, i + r, j0, w, r * pitch, row_shift, column_shift, row_power, column_power, row_counts,
+                column_counts, k, mode, magnitude_kappa, precision, failed, count, work, edge, flags,
+            )  # fmt: skip
+        value = contiguous_row(work, 4, r * pitch, w)
+        # A row that is typed as contiguous is stored in vectors; real parts of complex results are strided.
+        if precision == 53 and out.strides[1] == 8:
+            row = contiguous_row(out, i + r, j0, w)
+            for j in range(w):
+                row[j] = value[j]
+        elif precision == 53:
+            for j in range(w):
+                out[i + r, j0 + j] = value[j]
+        elif out32.strides[1] == 4:
+            row32 = contiguous_row(out32, i + r, j0, w)
+            for j in range(w):
+                row32[j] = np.float32(value[j])
+        else:
+            for j in range(w):
+                out32[i + r, j0 + j] = np.float32(value[j])
+    return count
+
+
+@device
+def _look_at_flags(
+    unit, i, j0, w, place, row_shift, column_shift, row_power, column_power, row_counts, column_counts, k, mode,
+    magnitude_kappa, precision, failed, count, work, edge, flags,
+):  # fmt: skip
+    """Round the flagged entries of a row, which begins at `place` in `work` and `flags`, with care, and list those that
+    stay uncertified; returns the new count.
+    """
+    h, m, t = contiguous_row(work, 0, place, w), contiguous_row(work, 1, place, w), contiguous_row(work, 2, place, w)
+    bound, value = contiguous_row(work, 3, place, w), contiguous_row(work, 4, place, w)
+    hard, fail = contiguous_row(flags, 0, place, w), contiguous_row(flags, 1, place, w)
+    n = column_shift.size
     unit_bound = power_of_two(-unit)
     lowest = -1074 if precision == 53 else -149
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
-    first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
-    # Nearly all strips have no flag: what follows may take its time.
-    if trouble != 0:
-        shift = contiguous_row(edge, 1, 0, w)
-        for j in range(w):
-            shift[j] = row_shift[i] + column_shift[j0 + j]
-        if precision == 53:
-            store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, value, hard, fail)
-        for eight in range(first.size):
-            lanes = first[eight] | second[eight]
-            while lanes != 0:
-                lane = trailing_zeros(lanes) >> 3
-                lanes &= ~(np.int64(255) << (8 * lane))
-                j = 8 * eight + lane
-                if j >= w:
-                    break
-                if hard[j]:
-                    e = unit - shift[j]
-                    if mode == 2 and fail[j]:
-                        fail[j] = 2
-                    value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
-                    if mode == 2 and not fail[j]:
-                        # 2: magnitudes say nothing of overflow
-                        fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
-                if mode == 1 and (hard[j] or not far_apart(h[j], bound[j] * unit_bound, precision)):
-                    fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
-                if mode == 2 and fail[j] == 1:
-                    needed = bound[j] * unit_bound * magnitude_kappa
-                    power = row_power[i] + column_power[j0 + j]
-                    if pigeonhole(row_counts, i, column_counts, j0 + j, k, power, needed, unit):
-                        fail[j] = 0
-                if fail[j]:
-                    failed[count] = i * n + j0 + j
-                    count += 1
-    # A row that is typed as contiguous is stored in vectors; real parts of complex results are strided.
-    if precision == 53 and out.strides[1] == 8:
-        row = contiguous_row(out, i, j0, w)
-        for j in range(w):
-            row[j] = value[j]
-    elif precision == 53:
-        for j in range(w):
-            out[i, j0 + j] = value[j]
-    elif out32.strides[1] == 4:
-        row32 = contiguous_row(out32, i, j0, w)
-        for j in range(w):
-            row32[j] = np.float32(value[j])
-    else:
-        for j in range(w):
-            out32[i, j0 + j] = np.float32(value[j])
+    first, second = words(flags, 0, place, (w + 7) // 8), words(flags, 1, place, (w + 7) // 8)
+    shift = contiguous_row(edge, 1, 0, w)
+    for j in range(w):
+        shift[j] = row_shift[i] + column_shift[j0 + j]
+    if precision == 53:
+        store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, value, hard, fail)
+    for eight in range(first.size):
+        lanes = first[eight] | second[eight]
+        while lanes != 0:
+            lane = trailing_zeros(lanes) >> 3
+            lanes &= ~(np.int64(255) << (8 * lane))
+            j = 8 * eight + lane
+            if j >= w:
+                break
+            if hard[j]:
+                e = unit - shift[j]
+                if mode == 2 and fail[j]:
+                    fail[j] = 2
+                value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+                if mode == 2 and not fail[j]:
+                    # 2: magnitudes say nothing of overflow
+                    fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+            if mode == 1 and (hard[j] or not far_apart(h[j], bound[j] * unit_bound, precision)):
+                fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
+            if mode == 2 and fail[j] == 1:
+                needed = bound[j] * unit_bound * magnitude_kappa
+                power = row_power[i] + column_power[j0 + j]
+                if pigeonhole(row_counts, i, column_counts, j0 + j, k, power, needed, unit):
+                    fail[j] = 0
+            if fail[j]:
+                failed[count] = i * n + j0 + j
+                count += 1
     return count

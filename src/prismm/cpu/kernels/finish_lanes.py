@@ -1,4 +1,4 @@
-"""The loops of `finish` over a strip, eight entries at a time in registers: expansions, rounding, tests.
+"""The loops of `finish` over a block of entries, eight at a time in registers: expansions, rounding, tests.
 
 C' = h + m + t as in `expansion.expand`. Of two limbs h + m is all of C', in units of a third limb. Of three, x0·2^80,
 x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as in `expand`,
@@ -37,7 +37,7 @@ _BYTES = 64
 """Bytes of eight lanes."""
 
 
-def _expanded(limbs: list[Lanes], product: list[Lanes], quotient: list[Lanes], radix: Any) -> list[Lanes]:
+def expanded(limbs: list[Lanes], product: list[Lanes], quotient: list[Lanes], radix: Any) -> list[Lanes]:
     """h, m, t from two to five limbs."""
     b = limbs[0].b
     up, down = power_of_two(b, radix), power_of_two(b, b.sub(number(0), radix))
@@ -73,7 +73,7 @@ def _expansion(limbs: int) -> Any:
         def body(index: Any, total: Any) -> Any:
             place = b.mul(index, number(_BYTES))
             s = [load(b, b.add(sums, b.add(b.mul(width, number(x)), place))) for x in range(limbs)]
-            for x, value in enumerate(_expanded(s, p, i, radix)):
+            for x, value in enumerate(expanded(s, p, i, radix)):
                 value.store(b.add(work, b.add(b.mul(row, number(x)), place)))
             return total
 
@@ -166,53 +166,69 @@ class _Strip:
 
 
 def _test(mode: int, precision: int) -> Any:
+    """Rows of entries, `pitch` apart: see `test_block`."""
+
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line,
-         eights) = args  # fmt: skip
-        n1a, da, n2a, fa, terms, kappa = (everywhere(b, x) for x in (n1a, da, n2a, fa, terms, kappa))
-        far = everywhere(b, b.sub(unit, row_shift))
+        (work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms, kappa, flags,
+         flag_line, eights, pitch) = args  # fmt: skip
+        terms, kappa = everywhere(b, terms), everywhere(b, kappa)
         unit_bound = power_of_two(b, b.sub(number(0), unit))
 
-        def body(index: Any, total: Any) -> Any:
-            place = b.mul(index, number(_BYTES))
+        def row(r: Any, found: Any) -> Any:
+            here = b.mul(r, number(8))
+            n1a, da, n2a, fa = (
+                float_at(b, b.add(row_terms, b.add(here, b.mul(row_line, number(x)))), 0) for x in range(4)
+            )  # fmt: skip
+            row_shift = b.load(b.inttoptr(b.add(row_shifts, here), INTS.element.as_pointer()))
+            far = everywhere(b, b.sub(unit, row_shift))
+            first = b.mul(r, pitch)
 
-            def at(base: Any, pitch: Any, x: int) -> Any:
-                return b.add(base, b.add(b.mul(pitch, number(x)), place))
+            def body(index: Any, total: Any) -> Any:
+                of_columns = b.mul(index, number(_BYTES))
+                place = b.add(b.mul(first, number(8)), of_columns)
 
-            h, m, t = (load(b, at(work, row, x)) for x in range(3))
-            strip = _Strip(b, h, m, t, far - load(b, b.add(shifts, place), INTS))
-            value, hard = strip.rounded(precision)
-            fail, bound = hard & ~hard, Lanes(b, h._like(0.0))
-            if mode:
-                n1b, db, n2b, fb = (load(b, at(columns, line, x)) for x in range(4))
-                e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
-                e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
-                bound = (e2 < e1).where(e2, e1)
-                # Bounds are in units of C', the expansion in those of the third limb.
-                e = bound * unit_bound
-                if mode == 1:
-                    fail = strip.rounding_fails(e, precision)
-                else:
-                    fail = strip.magnitude_fails(e, kappa)
-                    hard = hard | strip.reaches(e, bound, 2044 if precision == 53 else 1148)
-            bound.store(at(work, row, 3))
-            value.store(at(work, row, 4))
-            here = b.mul(index, number(8))
-            hard.store(b.add(flags, here), 1)
-            fail.store(b.add(b.add(flags, flag_line), here), 1)
-            # One number tells the caller whether any flag is worth reading.
-            return b.or_(total, (hard | fail).any())
+                def at(x: int) -> Any:
+                    return b.add(work, b.add(b.mul(line, number(x)), place))
 
-        return loop(b, eights, body)
+                h, m, t = (load(b, at(x)) for x in range(3))
+                strip = _Strip(b, h, m, t, far - load(b, b.add(shifts, of_columns), INTS))
+                value, hard = strip.rounded(precision)
+                fail, bound = hard & ~hard, Lanes(b, h._like(0.0))
+                if mode:
+                    n1b, db, n2b, fb = (
+                        load(b, b.add(columns, b.add(b.mul(column_line, number(x)), of_columns))) for x in range(4)
+                    )  # fmt: skip
+                    e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
+                    e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
+                    bound = (e2 < e1).where(e2, e1)
+                    # Bounds are in units of C', the expansion in those of the third limb.
+                    e = bound * unit_bound
+                    if mode == 1:
+                        fail = strip.rounding_fails(e, precision)
+                    else:
+                        fail = strip.magnitude_fails(e, kappa)
+                        hard = hard | strip.reaches(e, bound, 2044 if precision == 53 else 1148)
+                bound.store(at(3))
+                value.store(at(4))
+                flag = b.add(b.add(flags, first), b.mul(index, number(8)))
+                hard.store(flag, 1)
+                fail.store(b.add(flag, flag_line), 1)
+                # One number tells the caller whether any flag is worth reading.
+                return b.or_(total, (hard | fail).any())
+
+            return b.or_(found, loop(b, eights, body))
+
+        return loop(b, rows, row)
 
     @intrinsic
     def emit(
-        typingctx: Any, work: Any, row: Any, unit: Any, row_shift: Any, shifts: Any, n1a: Any, da: Any, n2a: Any,
-        fa: Any, columns: Any, line: Any, terms: Any, kappa: Any, flags: Any, flag_line: Any, eights: Any,
+        typingctx: Any, work: Any, line: Any, unit: Any, row_shifts: Any, row_terms: Any, row_line: Any, rows: Any,
+        shifts: Any, columns: Any, column_line: Any, terms: Any, kappa: Any, flags: Any, flag_line: Any, eights: Any,
+        pitch: Any,
     ) -> Any:  # fmt: skip
         address, count, real = types.uintp, types.intp, types.float64
-        kinds = (address, count, count, count, address, real, real, real, real, address, count, real, real)
-        return types.int64(*kinds, address, count, count), codegen
+        kinds = (address, count, count, address, address, count, count, address, address, count, real, real)
+        return types.int64(*kinds, address, count, count, count), codegen
 
     return emit
 
@@ -224,12 +240,13 @@ _plain53, _plain24, _rounding53, _rounding24, _magnitude53, _magnitude24 = (
 
 @device
 def _tested(
-    mode, precision, work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags,
-    flag_line, eights,
+    mode, precision, work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms,
+    kappa, flags, flag_line, eights, pitch,
 ):  # fmt: skip
     """The intrinsic of a mode and a precision."""
     given = (
-        work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights,
+        work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms, kappa, flags,
+        flag_line, eights, pitch,
     )  # fmt: skip
     # Mode and precision are constants of each intrinsic: no branch is left in its loop.
     if mode == 0:
@@ -240,25 +257,29 @@ def _tested(
 
 
 @device
-def test_strip(
-    work, edge, unit, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, flags, w
-):
-    """Value, bound (rows 4 and 3 of `work`) and flags `hard`, `fail` of w entries from h, m, t (rows 0 to 2): see
-    `finish.finish`. Returns 0 where no flag is set, of entries beyond w too.
+def test_block(
+    work, edge, unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
+    precision, flags,
+):  # fmt: skip
+    """Value, bound (rows 4 and 3 of `work`) and flags `hard`, `fail` of the entries from (i, j0) on, `rows` rows of w,
+    from their h, m, t (rows 0 to 2), a row of entries `pitch` after the other: see `finish.finish_block`. Returns 0
+    where no flag is set, of entries beyond w too.
 
     Columns are read in eights; the last few from copies in rows 5 to 8 of `work` and in `edge`.
     """
-    rows, row = np.int64(work.ctypes.data), work.strides[0]
+    place, line = np.int64(work.ctypes.data), work.strides[0]
     flag, flag_line = np.int64(flags.ctypes.data), flags.strides[0]
-    a = row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i]
-    shift = row_shift[i]
+    of_rows = (
+        np.uint64(row_shift.ctypes.data + 8 * i), np.uint64(row_terms.ctypes.data + 8 * i), row_terms.strides[0],
+        np.int64(rows),
+    )  # fmt: skip
     full = w // 8
     found = np.int64(0)
     if full > 0:
         shifts, columns = column_shift.ctypes.data + 8 * j0, column_terms.ctypes.data + 8 * j0
         found = _tested(
-            mode, precision, np.uint64(rows), row, unit, shift, np.uint64(shifts), a[0], a[1], a[2], a[3],
-            np.uint64(columns), column_terms.strides[0], terms, kappa, np.uint64(flag), flag_line, full,
+            mode, precision, np.uint64(place), line, unit, *of_rows, np.uint64(shifts), np.uint64(columns),
+            column_terms.strides[0], terms, kappa, np.uint64(flag), flag_line, full, pitch,
         )  # fmt: skip
     if w > 8 * full:
         for j in range(8):
@@ -267,7 +288,7 @@ def test_strip(
             for x in range(4):
                 work[5 + x, j] = column_terms[x, inside]
         found |= _tested(
-            mode, precision, np.uint64(rows + 64 * full), row, unit, shift, np.uint64(edge.ctypes.data), a[0], a[1],
-            a[2], a[3], np.uint64(rows + 5 * row), row, terms, kappa, np.uint64(flag + 8 * full), flag_line, 1,
+            mode, precision, np.uint64(place + 64 * full), line, unit, *of_rows, np.uint64(edge.ctypes.data),
+            np.uint64(place + 5 * line), line, terms, kappa, np.uint64(flag + 8 * full), flag_line, 1, pitch,
         )  # fmt: skip
     return found

@@ -1,5 +1,5 @@
 """Multiply and join in one pass on the AMX tile unit: digits of a block of rows by all columns of a block (`amx`), then
-their join, row by row (`strip`, `finish`).
+their join, a few rows of a panel at a time (`panel_join`).
 
 The rows of a block stay in the L2 cache while the panels of one modulus pass by (`BLOCK_BYTES`); the block's digits of
 all moduli, a byte each, are written and read once, in the L3 cache.
@@ -9,11 +9,11 @@ import numpy as np
 
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
-from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
-from prismm.cpu.kernels.finish import finish, scratch
+from prismm.cpu.kernels.amx import STRIP_ROWS, configure, digits_of, release
+from prismm.cpu.kernels.finish import scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
-from prismm.cpu.kernels.join import RADIX, STRIP
-from prismm.cpu.kernels.strip import digit_sums, digit_sums_cross, digit_sums_difference
+from prismm.cpu.kernels.join import STRIP
+from prismm.cpu.kernels.panel_join import PANEL, ROWS, join_strips, join_strips_cross, join_strips_difference
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int8[:,:,:,:,:,::1], int8[::1], int32[:,::1], "
 
@@ -29,8 +29,7 @@ def fused_amx_product(
     """
     m = row_shift.size
     n = column_shift.size
-    sums = np.zeros((5, STRIP))
-    work, edge, flags = scratch(STRIP)
+    work, edge, flags = scratch(PANEL * ROWS)
     d = digits[0]
     block = d.shape[0] * STRIP_ROWS
     panels = (n + PANEL - 1) // PANEL
@@ -43,15 +42,11 @@ def fused_amx_product(
         configure()
         digits_of(left[0], right[0], i0, rows, zero, panels, depth, modulus, tiles, tables, d)
         release()
-        for i in range(rows):
-            for j0 in range(0, n, STRIP):
-                w = min(n, j0 + STRIP) - j0
-                digit_sums(d, d, d, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
-                count = finish(
-                    sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
-                    column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                    magnitude_kappa, precision, out, out32, low, failed, count, w, work, edge, flags,
-                )  # fmt: skip
+        count = join_strips(
+            d, d, d, i0, rows, limbs, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
+            row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
+            magnitude_kappa, precision, out, out32, low, failed, count, work, edge, flags,
+        )  # fmt: skip
     return count
 
 
@@ -65,8 +60,7 @@ def fused_amx_complex_product(
     """`fused.fused_complex_product` on tiles: left, right and digits have three parts."""
     m = row_shift.size
     n = column_shift.size
-    sums = np.zeros((5, STRIP))
-    work, edge, flags = scratch(STRIP)
+    work, edge, flags = scratch(PANEL * ROWS)
     d, e, f = digits[0], digits[1], digits[2]
     block = d.shape[0] * STRIP_ROWS
     panels = (n + PANEL - 1) // PANEL
@@ -86,18 +80,12 @@ def fused_amx_complex_product(
             out32 = real32 if part == 0 else imag32
             low = real_low if part == 0 else imag_low
             failed = real_failed if part == 0 else imag_failed
-            for i in range(rows):
-                for j0 in range(0, n, STRIP):
-                    w = min(n, j0 + STRIP) - j0
-                    if part == 0:
-                        digit_sums_difference(d, e, f, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
-                    else:
-                        digit_sums_cross(d, e, f, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
-                    counts[part] = finish(
-                        sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
-                        column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                        magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work, edge, flags,
-                    )  # fmt: skip
+            given = (
+                d, e, f, i0, rows, limbs, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
+                row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
+                magnitude_kappa, precision, out, out32, low, failed, counts[part], work, edge, flags,
+            )  # fmt: skip
+            counts[part] = join_strips_difference(*given) if part == 0 else join_strips_cross(*given)
 
 
 @kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int8[:,:,:,:,::1], int8[::1], int32[:,::1], " + many.REST)

@@ -177,20 +177,27 @@ def power_of_two(b: Any, exponent: Any) -> Lanes:
     return everywhere(b, b.bitcast(b.shl(b.add(exponent, number(1023)), number(52)), _F64))
 
 
-def loop(b: Any, count: Any, body: Any) -> Any:
-    """body(index, total) for index 0, 1, … count - 1, count >= 1, which returns the new i64 total; the last total."""
+def loop_over(b: Any, count: Any, start: list[Any], body: Any) -> list[Any]:
+    """body(index, values) for index 0, 1, … count - 1, count >= 1, which returns the new values; the last ones."""
     before = b.block
     again, done = b.append_basic_block("lanes"), b.append_basic_block("lanes_done")
     b.branch(again)
     b.position_at_end(again)
-    index, total = b.phi(_I64), b.phi(_I64)
+    index, values = b.phi(_I64), [b.phi(value.type) for value in start]
     index.add_incoming(number(0), before)
-    total.add_incoming(number(0), before)
-    new = body(index, total)
+    for value, first in zip(values, start, strict=True):
+        value.add_incoming(first, before)
+    new = body(index, values)
     following = b.add(index, number(1))
     # The body may have appended blocks of its own: the way back is from where it ended.
     index.add_incoming(following, b.block)
-    total.add_incoming(new, b.block)
+    for value, last in zip(values, new, strict=True):
+        value.add_incoming(last, b.block)
     b.cbranch(b.icmp_signed("<", following, count), again, done)
     b.position_at_end(done)
-    return new
+    return list(new)
+
+
+def loop(b: Any, count: Any, body: Any) -> Any:
+    """`loop_over` with one i64, which begins as 0: body(index, total) returns the new total; the last one."""
+    return loop_over(b, count, [number(0)], lambda index, values: [body(index, values[0])])[0]

@@ -163,28 +163,7 @@ def _strip(part: int) -> Any:
     return device(strip)
 
 
-def _digit_strip(part: int) -> Any:
-    """See `digit_sums`."""
-    sums_of = by_limbs(part, True, 5)
-
-    def strip(d0: Any, d1: Any, d2: Any, i: Any, panel: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
-              weights: Any, sums: Any) -> None:  # fmt: skip
-        height = d0.shape[3]
-        row = i // height * d0.strides[0] + i % height * d0.strides[3] + panel * d0.strides[1]
-        a0, a1, a2 = d0.ctypes.data + row, d1.ctypes.data + row, d2.ctypes.data + row
-        sums_of(
-            a0, a1, a2, d0.strides[2], d0.strides[1], d0.shape[2], w, limbs, modulus, reciprocal, weights, sums
-        )  # fmt: skip
-
-    strip.__qualname__ = f"digit_strip_{part}"  # `jit`: a name of its own
-    return device(strip)
-
-
 strip_sums, strip_sums_difference, strip_sums_cross = _strip(0), _strip(1), _strip(2)
 """strip_sums(c0, c1, c2, i, w, limbs, modulus, reciprocal, weights, sums): the limbs of S of row i of the int32
 products c0 (rows, moduli, columns), or of c0 - c1, or of c2 - c0 - c1, go to sums (limbs or more, at least w); c1 and
 c2 where they count. Whole sixteens are read and written: columns and sums have room."""
-
-digit_sums, digit_sums_difference, digit_sums_cross = _digit_strip(0), _digit_strip(1), _digit_strip(2)
-"""digit_sums(d0, d1, d2, i, panel, w, limbs, modulus, reciprocal, weights, sums): the same of digits d0 (strips,
-panels, moduli, rows of a strip, 32), from the first column of `panel` on."""
