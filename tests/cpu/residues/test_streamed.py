@@ -113,14 +113,15 @@ def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, rng, m
         assert_same_bits(results[0], other)
 
 
-def test_blocks_are_even_and_fit():
+@pytest.mark.parametrize("engine", [VNNI, AMX], ids=lambda engine: engine.name)
+def test_blocks_are_even_and_fit(engine):
     for n in (64, 129, 1000, 5000):
         for k in (1, 300, 20000):
             for workers in (1, 2, 7):
-                splitter = Splitter(15, VNNI, k, False)
+                splitter = Splitter(15, engine, k, False)
                 block = streamed.block_columns(n, splitter, workers)
-                assert block % 32 == 0 and block >= 32
-                assert block <= 96 or block * k * 15 <= streamed.PANEL_BYTES + 32 * k * 15
+                assert block % 32 == 0 and 32 <= block <= engine.widest_block
+                assert block <= 96 or block * k * 15 <= engine.block_bytes + 32 * k * 15
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 
     from prismm.cpu.residues.product import Product
 
-PANEL_BYTES = 10 << 20
-"""Bytes of residues of a block of B: two workers' fit in an L3 cache of 32 MB."""
-
-WIDEST = 384
-
 PANEL_ROWS = 4128
 """Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
@@ -41,7 +36,9 @@ PANEL_ROWS = 4128
 def block_columns(n: int, splitter: Splitter, workers: int) -> int:
     """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all."""
     count = len(splitter.system.moduli) * splitter.residue_parts
-    widest = max(96, min(WIDEST, PANEL_BYTES // (count * max(splitter.k, 1)) // 32 * 32))
+    assert isinstance(splitter.engine, PackedEngine)
+    fitting = splitter.engine.block_bytes // (count * max(splitter.k, 1)) // 32 * 32
+    widest = max(96, min(splitter.engine.widest_block, fitting))
     blocks = -(-n // widest)
     # As many blocks for each worker: of one left over all others would wait for the end.
     blocks = -(-blocks // workers) * workers
