@@ -131,9 +131,7 @@ def test_a_decided_rounding_is_decided(moduli, kind, precision, rng):
     )
     some = rng.random(len(values)) < 0.2
     bounds[some] = rng.integers(1, 9, some.sum()) / 4
-    out, _, listed = join(
-        system, values, shifts, rng, kind=kind, precision=precision, mode=ROUNDING, bounds=bounds
-    )
+    out, _, listed = join(system, values, shifts, rng, kind=kind, precision=precision, mode=ROUNDING, bounds=bounds)
     assert same_bits(out, expected(values, shifts, precision))
     decided = 0
     for j, (v, e, s) in enumerate(zip(values, bounds, shifts, strict=True)):
@@ -163,9 +161,7 @@ def test_bounds_that_just_reach_a_midpoint(kind, precision, rng):
         for bound in (d, np.nextafter(d, 0.0), np.nextafter(d, np.inf), d * (1 - 2.0**-30), d * (1 + 2.0**-30)):
             values.append(int(rng.choice([-1, 1])) * (middle + int(rng.choice([-1, 1])) * d))
             bounds.append(float(bound))
-    out, _, listed = join(
-        system, values, 0, rng, kind=kind, precision=precision, mode=ROUNDING, bounds=bounds
-    )
+    out, _, listed = join(system, values, 0, rng, kind=kind, precision=precision, mode=ROUNDING, bounds=bounds)
     assert same_bits(out, expected(values, np.zeros(len(values)), precision))
     for j, (v, e) in enumerate(zip(values, bounds, strict=True)):
         if j not in listed:

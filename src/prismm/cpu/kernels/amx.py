@@ -348,7 +348,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     pitch = left.shape[2]
     count = left.shape[0]
     steps = (depth + 63) // 64
-    # A single panel stays in the cache as it is; digits that a span begins with are there only once another tile is made.
+    # A single panel stays in the cache anyway, and what a span begins with is there only once another tile is made.
     span = _span_steps(steps) if panels > 1 else steps
     strips = (rows + STRIP_ROWS - 1) // STRIP_ROWS
     block = _block_strips(span)
