@@ -93,10 +93,8 @@ class PackedEngine:
         """Element type of the left operand's residues; the right one's are packed four to a dword."""
         return "int8"
 
-    @property
-    def sum_dtype(self) -> str:
-        """Element type of the products."""
-        return "int32"
+    sum_dtype = "int32"
+    """Element type of the products."""
 
     def prove(self) -> Proof:
         """See `Engine.prove`."""
@@ -197,7 +195,7 @@ class AmxEngine(PackedEngine):
     row_step = 16
 
     block_bytes, widest_block = 32 << 20, 512
-    """All of A passes by for each block, six times as fast as by `PackedEngine`: so blocks are wider."""
+    """All of A passes by for each block, six times as fast as by `PackedEngine`."""
 
     def prove(self) -> Proof:
         """See `Engine.prove`. The system's leave is asked for here, when the engine is first wanted."""
