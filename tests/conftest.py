@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "covering(*together, of=): rows of its parameters in which all pairs of values meet (or the values of each "
         "tuple of names given) are fast, the others slow; the run's seed decides which"
     ))  # fmt: skip
+    config.addinivalue_line("markers", "needs_engine(name): skipped where the engine of this name cannot be used")
     for name in ("thread_unsafe", "leaks_references", "valgrind_error"):
         config.addinivalue_line("markers", f"{name}: a mark of NumPy's own tests")
     config.stash[_ENGINES] = set()
@@ -153,6 +154,11 @@ def rng(seed: int) -> np.random.Generator:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Not as tests are collected: an engine's proof compiles kernels, and every worker would.
+    for mark in item.iter_markers("needs_engine"):
+        from tests.judge import problem
+
+        problem(*mark.args)
     if item.get_closest_marker("gpu"):
         import torch
 

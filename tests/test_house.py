@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 import sys
@@ -66,8 +67,12 @@ def test_words_have_one_meaning():
 
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    """The syntax of every module."""
-    return {path: ast.parse(path.read_text()) for path in FILES}
+    """The syntax of every module, made without a look for garbage: there is none, and it takes twice the parser's time."""
+    gc.disable()
+    try:
+        return {path: ast.parse(path.read_text()) for path in FILES}
+    finally:
+        gc.enable()
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -1,6 +1,7 @@
 """The probe: known engines and hidden ones are recovered with evidence, others refused with a counterexample."""
 
 import dataclasses
+import inspect
 import itertools
 import math
 from fractions import Fraction
@@ -17,6 +18,7 @@ from prismm.numerics.probing import session
 from prismm.numerics.random_models import random_model
 from prismm.numerics.rationals import round_to
 from prismm.numerics.separation import lengths_for
+from tests.recorded import followed, recorded
 
 KNOWN = ["v100.fp16.fp32", "a100.bf16.fp32", "h100-mma.fp16.fp16", "h100-wgmma.e4m3.fp32"]
 KNOWN += [pytest.param("mi100.fp16.fp32", marks=pytest.mark.slow)]
@@ -304,16 +306,29 @@ def test_what_is_asked_belongs_to_the_formats():
     assert probe(box, "e4m3", "fp32", refutations=500, seed=3, name="mine").model.name == "mine"
 
 
+def recovered(number):
+    """Whether a probe of a random model finds a model, and what tells the two apart."""
+    hidden = random_model(np.random.default_rng([number, 2021]))
+    finding = probe(hidden.dot, hidden.input, hidden.output, seed=number)
+    difference = finding.model and separate(hidden, finding.model, effort=20_000, seed=number)
+    return {
+        "found": finding.model is not None,
+        "difference": str((hidden.differences(finding.model), str(difference))) if difference else "",
+    }
+
+
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_hidden_models(number, monkeypatch, pytestconfig):
     """Half of a probe's time goes to mixtures of values that are left: a fifth of it shows what they show of nearly all
-    models. Every tenth one, another one in each run, gets all of it.
+    models, and follows from the sources alone. Every tenth one, another one in each run, gets all of it, and is made.
     """
-    if (number + pytestconfig.option.seed) % 10:
+    if not (number + pytestconfig.option.seed) % 10:
+        found = recovered(number)
+    else:
         monkeypatch.setattr(session, "_MIXTURES", session._MIXTURES // 5)
-    hidden = random_model(np.random.default_rng([number, 2021]))
-    finding = probe(hidden.dot, hidden.input, hidden.output, seed=number)
-    assert finding.model is not None, finding.nearest
-    difference = separate(hidden, finding.model, effort=20_000, seed=number)
-    assert not difference, (hidden.differences(finding.model), str(difference))
+        sources = followed("prismm.numerics", "prismm.numerics.random_models", packages=("numpy", "numba"))
+        own = inspect.getsource(recovered)
+        found = recorded("probes", f"hidden model {number}", [own, *sources], lambda: recovered(number))
+    assert found == {"found": True, "difference": ""}

@@ -259,10 +259,9 @@ def test_the_default_stays_with_blas_where_residues_would_not_pay(tile_unit):
         assert of_size(2048, 2048, 2048).scheme == prismm.Native(), slower
 
 
+@pytest.mark.needs_engine("cpu:amx")
 def test_data_whose_certificates_fail_are_seen_in_a_sample(rng):
     """Norms that say little of |a||b| leave certificates open; the share is that of the whole product."""
-    if "cpu:amx" not in usable_engines():
-        pytest.skip("no AMX tiles, or no leave to use them")
     for dtype in ("float64", "complex128"):
         a, b = rng.standard_normal((300, 200)).astype(dtype), rng.standard_normal((200, 250)).astype(dtype)
         if dtype == "complex128":  # real numbers as complex ones: all imaginary parts are sums of zeros
@@ -283,7 +282,7 @@ def of(a: np.ndarray, b: np.ndarray) -> Problem:
     )  # fmt: skip
 
 
-@pytest.mark.skipif("cpu:amx" not in usable_engines(), reason="no AMX tiles, or no leave to use them")
+@pytest.mark.needs_engine("cpu:amx")
 def test_rates_are_measured_once_and_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
     count = []

@@ -1,7 +1,6 @@
 """The tile unit's kernels: against exact integers where there is a unit, on an emulated one, and as assembly."""
 
 import os
-import re
 import subprocess
 import sys
 
@@ -10,15 +9,15 @@ import pytest
 
 import prismm
 from prismm.core.moduli import MAX_MODULI, coprime_moduli
-from prismm.cpu.engines import integer
 from prismm.cpu.engines.integer import AMX
 from prismm.cpu.kernels import amx, packed, vnni
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
+from tests.cpu.kernels.assembly import assembly
 from tests.cpu.kernels.tile_unit import emulated
 from tests.judge import assert_same_bits
 
-has_unit = pytest.mark.skipif(not integer.available()["cpu:amx"][0], reason="no AMX tiles, or no leave to use them")
+has_unit = pytest.mark.needs_engine("cpu:amx")
 x86 = pytest.mark.skipif(not vnni.supported(), reason="packing takes VNNI or AVX2")
 
 SHAPES = [
@@ -143,38 +142,29 @@ def test_a_block_in_the_middle_of_an_operand(rng):
     check(digits, a[:, 32:64], b[:, :, 32:64], moduli)
 
 
-_COMPILE = """
-import numpy as np
-from prismm.cpu.kernels import amx, fused_amx
-for kernel in (amx.tile_digits, fused_amx.fused_amx_product, fused_amx.fused_amx_many_product):
-    print("=====", kernel.function.__name__)
-    print("\\n".join(kernel.compile().inspect_asm().values()))
-"""
-
-
+@pytest.mark.evidence
 @pytest.mark.slow
-def test_assembly_for_a_unit(tmp_path):
+def test_assembly_for_a_unit():
     """Compiled for a processor with tiles, on any of its family: the instructions, and no tile that is spilled."""
     features = "+amx-tile,+amx-int8,+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512vnni,+avx512cd,+fma,+avx2,+avx,+bmi,"
     features += "+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+cx16,+f16c,+movbe,+prfchw"
-    variables = {"NUMBA_CPU_NAME": "sapphirerapids", "NUMBA_CPU_FEATURES": features, "PRISMM_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _COMPILE], env=os.environ | variables, capture_output=True, text=True, check=True
-    )
+    kernels = "amx.tile_digits", "fused_amx.fused_amx_product", "fused_amx.fused_amx_many_product"
+    tiles = "tilestored", "tilezero", "tdpbsud", "tileloaddt1", "tileloadd"
+    others = "ldtilecfg", "tilerelease", "vpdpbusd"
+    told = assembly("sapphirerapids", features, kernels, "|".join((*tiles, *others)))
     # Micro-kernels of 48, 32 and 16 rows, and one of 16 for the last tile's reduction; steps stand twice in each, with
     # and without a reduction beside them. Sums are loaded again but in the last one, which begins with zeros.
     talls = 3, 2, 1, 1
     steps = [word[0] for tall in talls for word in amx.ORDER[tall].split()]
     sums = sum(2 * tall for tall in talls)
-    for text in done.stdout.split("=====")[1:]:
-        names = "tilestored", "tilezero", "tdpbsud", "tileloaddt1", "tileloadd"
-        found = {name: len(re.findall(rf"\b{name}\b", text)) for name in names}
+    for kernel in kernels:
+        found = {name: sum(n for op, n in told[kernel].items() if op.split()[0] == name) for name in tiles + others}
         copies = found["tilestored"] // sums
-        assert copies >= 1 and found == {
+        assert copies >= 1 and {name: found[name] for name in tiles} == {
             "tilestored": sums * copies, "tilezero": sums * copies, "tdpbsud": 2 * steps.count("d") * copies,
             "tileloaddt1": 2 * steps.count("a") * copies, "tileloadd": (2 * steps.count("b") + sums - 2) * copies,
         }, "only sums are stored, and loaded again"  # fmt: skip
-        assert "ldtilecfg" in text and "tilerelease" in text and "vpdpbusd" in text
+        assert all(found[name] for name in others)
 
 
 @has_unit

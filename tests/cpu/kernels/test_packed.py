@@ -1,10 +1,5 @@
 """The VNNI kernels: packing, products and the fused join, against plain residues and Python integers."""
 
-import os
-import re
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,6 +8,7 @@ from prismm.cpu.kernels import byte_unit, packed, vnni
 from prismm.cpu.residues.blocking import left_shape, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.testing import HOSTILE, SPECIAL
+from tests.cpu.kernels.assembly import assembly
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
@@ -179,36 +175,24 @@ def test_the_unit_follows_from_the_processor(features, unit, monkeypatch):
     assert byte_unit.unit.__wrapped__() == unit
 
 
-_COMPILE = """
-from prismm.cpu.kernels import byte_unit, packed, vnni
-print(byte_unit.unit())
-for kernel in (vnni.packed_product, packed.pack_left, packed.pack_right):
-    print("\\n".join(kernel.compile().inspect_asm().values()))
-"""
 _AVX2 = "+avx2,+avx,+fma,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+cx16,+f16c,+movbe"
 _AVX512 = f"{_AVX2},+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+avx512vnni"
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processor", "features", "unit"),
+    ("processor", "features", "dots"),
     [
-        ("haswell", _AVX2, "avx2"),
-        ("alderlake", f"{_AVX2},+avxvnni", "avx-vnni"),
-        ("cascadelake", _AVX512, "avx512-vnni"),
+        ("haswell", _AVX2, {"vpmaddwd y"}),
+        ("alderlake", f"{_AVX2},+avxvnni", {"vpdpbusd y"}),
+        ("cascadelake", _AVX512, {"vpdpbusd z"}),
     ],
     ids=["haswell", "alderlake", "cascadelake"],
 )
-def test_assembly_for_a_unit(processor, features, unit, tmp_path):
+def test_assembly_for_a_unit(processor, features, dots):
     """Compiled for a processor, on any of its family: its instructions on its registers, and no other's."""
-    variables = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features, "PRISMM_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _COMPILE], env=os.environ | variables, capture_output=True, text=True, check=True
-    )
-    name, text = done.stdout.split("\n", 1)
-    assert name == unit
-    dots = {(op, register) for op, register in re.findall(r"\b(vpdpbusd|vpmaddwd)\b.*%([yz])mm\d+$", text, re.M)}
-    assert dots == {
-        "avx2": {("vpmaddwd", "y")}, "avx-vnni": {("vpdpbusd", "y")},
-        "avx512-vnni": {("vpdpbusd", "z")},
-    }[unit]  # fmt: skip
+    kernels = "vnni.packed_product", "packed.pack_left", "packed.pack_right"
+    found = assembly(processor, features, kernels, "vpdpbusd|vpmaddwd")
+    assert {name for kernel in kernels for name in found[kernel] if not name.endswith(" x")} == dots
+    assert dots <= set(found["vnni.packed_product"])

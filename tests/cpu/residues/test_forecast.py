@@ -8,11 +8,9 @@ from prismm.cpu.residues.forecast import COLUMNS, ROWS
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cpu import units
-from tests.judge import usable_engines
 
-packed = pytest.mark.skipif(
-    units.PACKED.name not in usable_engines(), reason="systems of many moduli take an engine of bytes"
-)
+packed = pytest.mark.needs_engine(units.PACKED.name)
+"""Systems of many moduli take an engine of bytes."""
 
 
 def share_of(reason):

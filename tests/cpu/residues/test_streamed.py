@@ -20,8 +20,11 @@ from tests.judge import assert_same_bits
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="neither VNNI nor AVX2")
 
-PACKED = [engine for engine in (units.PACKED, AMX) if available()[engine.name][0]]
-"""The packed engines of this machine."""
+
+@pytest.fixture(scope="module")
+def packed():
+    """The packed engines of this machine."""
+    return [engine for engine in (units.PACKED, AMX) if available()[engine.name][0]]
 
 
 def job(dtype, workers, memory):
@@ -32,18 +35,18 @@ def job(dtype, workers, memory):
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("memory", [0, 1 << 22, 1 << 30])
-def test_however_it_is_cut(dtype, workers, memory, rng):
+def test_however_it_is_cut(dtype, workers, memory, packed, rng):
     """Little memory takes rows in turns, and splits the right operand once for each."""
     a, b = rng.standard_normal((500, 70)), rng.standard_normal((70, 450))
     if dtype == "complex128":
         a, b = a + 1j * rng.standard_normal(a.shape), b + 1j * rng.standard_normal(b.shape)
     a, b = a.astype(dtype), b.astype(dtype)
     results = []
-    for engine in (*PACKED, INT8):
+    for engine in (*packed, INT8):
         out = np.empty((500, 450), dtype)
         outcome = multiply(Residues(9), a, b, out, job(dtype, workers, memory), engine)
         results.append(out)
-        if engine in PACKED:
+        if engine in packed:
             splitter = Splitter(9, engine, 70, dtype == "complex128")
             block = streamed.block_columns(450, splitter, workers)
             turns = -(-500 // streamed.rows_per_pass(500, splitter, workers, memory, block))
@@ -54,7 +57,7 @@ def test_however_it_is_cut(dtype, workers, memory, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
+def test_a_tall_operand_is_joined_in_panels(dtype, packed, rng, monkeypatch):
     """However many rows there are, what a call holds per entry stays small; the bits do not change."""
     assert streamed.PANEL_ROWS % vnni.TILE_ROWS == 0
     monkeypatch.setattr(streamed, "PANEL_ROWS", 2 * vnni.TILE_ROWS)
@@ -73,22 +76,22 @@ def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
     for target in (None, "correctly-rounded"):
         given = {"scheme": Residues(10), "accuracy": target, "alpha": 1.5, "beta": -1.0, "threads": 2}
         expected = prismm.gemm(a, b, c, engine="cpu:int8", **given)
-        for engine in PACKED:
+        for engine in packed:
             assert_same_bits(prismm.gemm(a, b, c, engine=engine.name, **given), expected)
     assert largest.count(2 * vnni.TILE_ROWS) >= 10
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 700), (700, 40, 3), (1, 9, 1000), (90, 40, 129), (2000, 5, 130)])
-def test_every_shape(shape, rng):
+def test_every_shape(shape, packed, rng):
     m, k, n = shape
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     expected = prismm.matmul(a, b, scheme=Residues(12), engine="cpu:int8")
-    for engine in PACKED:
+    for engine in packed:
         assert_same_bits(prismm.matmul(a, b, scheme=Residues(12), engine=engine.name), expected)
 
 
 @pytest.mark.parametrize(("m", "workers"), [(66, 2), (67, 2), (74, 2), (100, 3), (131, 4)])
-def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, rng, monkeypatch):
+def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, packed, rng, monkeypatch):
     """Kernels read rows by four or sixteen: a panel cut from a whole operand must not make them read past its end."""
     seen = []
     columns = Product._columns
@@ -100,12 +103,12 @@ def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, rng, m
     monkeypatch.setattr(Product, "_columns", noted)
     a, b = rng.standard_normal((m, 20)), rng.standard_normal((20, 40))
     results = []
-    for engine in (*PACKED, INT8):
+    for engine in (*packed, INT8):
         seen.clear()
         out = np.empty((m, 40))
         multiply(Residues(9), a, b, out, job("float64", workers, 1 << 30), engine)
         results.append(out)
-        if engine in PACKED:
+        if engine in packed:
             step = engine.row_step
             assert 1 < len(seen) <= workers
             assert all(i0 + -(-(i1 - i0) // step) * step <= -(-m // step) * step for i0, i1, _ in seen), seen

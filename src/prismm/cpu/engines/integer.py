@@ -23,7 +23,7 @@ import functools
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import engine_names as names
@@ -441,8 +441,14 @@ def _proved(name: str, engine: CpuEngine) -> CpuEngine:
 
 @functools.cache
 def _proof(name: str) -> Proof:
+    """The proof of the engine of this name; simulated engines whose models are equal have one together."""
+    simulated = name.startswith(SIMULATED)
+    return _proof_on_a_worker(replace(residue_engine(name), name=SIMULATED) if simulated else ENGINES[name])
+
+
+@functools.cache
+def _proof_on_a_worker(engine: CpuEngine) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
-    engine = residue_engine(name) if name.startswith(SIMULATED) else ENGINES[name]
 
     def prove(_: int) -> Proof:
         threads.limit_openmp()
@@ -484,8 +490,7 @@ def _keeps_32_bits() -> bool:
     from numba.core.registry import cpu_target
 
     features = set(cpu_target.target_context.codegen()._get_host_cpu_features().split(","))
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return not x86 or bool(features & {"+avx512vnni", "+avxvnni"})
+    return platform.machine().lower() not in ("x86_64", "amd64") or bool(features & {"+avx512vnni", "+avxvnni"})
 
 
 _BY_SPEED = AMX, VNNI, AVX2, INT8, INT8_7BIT, FLOAT64
