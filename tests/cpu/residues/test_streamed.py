@@ -121,6 +121,8 @@ def test_blocks_are_even_and_fit():
                 block = streamed.block_columns(n, splitter, workers)
                 assert block % 32 == 0 and block >= 32
                 assert block <= 96 or block * k * 15 <= streamed.PANEL_BYTES + 32 * k * 15
+                lower = streamed.block_columns(n, splitter, workers, lower=True)
+                assert lower % 32 == 0 and 32 <= lower <= min(block + 31, VNNI.columns_at_a_time)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

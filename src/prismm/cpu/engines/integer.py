@@ -109,6 +109,13 @@ class PackedEngine:
     row_step = 4
     """Rows that the kernel takes at a time."""
 
+    @property
+    def columns_at_a_time(self) -> int:
+        """Columns for which the kernel goes through all rows before it takes the next ones."""
+        from prismm.cpu.kernels.vnni import TILE_COLUMNS
+
+        return TILE_COLUMNS
+
     def pitch(self, k: int) -> int:
         """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
         from prismm.cpu.kernels.vnni import CHUNK
@@ -202,6 +209,11 @@ class AmxEngine(PackedEngine):
             return Proof(False, "the CPU has no AMX INT8 tiles")
         refusal = tile_permission.refusal()
         return Proof(False, refusal) if refusal is not None else _prove(self.name)
+
+    @property
+    def columns_at_a_time(self) -> int:
+        """All: it takes the next rows after all columns."""
+        return 1 << 62
 
     def pitch(self, k: int) -> int:
         """As for `PackedEngine`, but the int32 of the chunks stand in lines of their own: steps of 64 meet zeros."""
