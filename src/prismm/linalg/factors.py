@@ -98,8 +98,11 @@ def _lu_inverse(a: Floats, device: Any) -> Floats | None:
 
         found, info = torch.linalg.inv_ex(_tensor(a.T, device))
         return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
-    # NumPy solves with the identity, which takes more operations than LAPACK's inverse and a fraction of its time. It
-    # solves for the right inverse, column by column: of the transpose that is the left inverse, row by row.
+    # To solve with the identity takes more operations than LAPACK's inverse and a fraction of its time. That gives the
+    # right inverse, column by column: of the transpose, which is the matrix by columns, it is the left one, row by row.
+    if (linalg := _scipy()) is not None:
+        _, _, x, info = linalg.lapack.dgesv(a.T, np.eye(len(a), order="F"), overwrite_b=1)
+        return np.asarray(x.T, np.float64) if info == 0 else None
     try:
         return np.ascontiguousarray(np.linalg.inv(a.T).T, np.float64)
     except np.linalg.LinAlgError:

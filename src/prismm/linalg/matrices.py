@@ -6,6 +6,7 @@ arrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Matrix = Any
+
+STRIP = 1 << 16
+"""Entries that are scaled at a time."""
 
 REACH = 500
 """Powers of two beyond which a tensor is not scaled: 2^±REACH twice over is in the range of float64."""
@@ -69,7 +73,9 @@ def last_bit(x: Matrix) -> int:
         size = x.abs()
         smallest = float(torch.where(size == 0.0, torch.inf, size).min()) if size.numel() else np.inf
     else:
-        smallest = float(np.min(np.abs(x), where=x != 0.0, initial=np.inf))
+        smallest = min(
+            (float(np.min(np.abs(x[at]), where=x[at] != 0.0, initial=np.inf)) for at in _strips(x)), default=np.inf
+        )  # fmt: skip
     return max(int(np.frexp(smallest)[1]) - 53, -1074) if smallest < np.inf else 1024
 
 
@@ -137,10 +143,7 @@ def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int3
     if arrays.is_tensor(a):
         rows, columns = _exponents_on_device(a)
     else:
-        size = _sizes(a)
-        rows = _shift(size.max(axis=1, initial=-4000))
-        size += rows[:, None]
-        columns = _shift(size.max(axis=0, initial=-4000))
+        rows, columns = _exponents(a)
     kappa = _shift((_sizes(b) + rows[:, None]).max(axis=0, initial=-4000))
     twice = rows[:, None] + kappa
     right = np.ldexp(b, twice)
@@ -163,11 +166,32 @@ def _shift(top: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.where(top <= -3000, 0, -top).astype(np.int32)
 
 
+def _strips(x: Floats) -> Iterator[slice]:
+    """Rows of a matrix that fit the cache together with what is made of them."""
+    step = max(1, STRIP // max(1, x[0].size)) if len(x) else 1
+    return (slice(i, i + step) for i in range(0, len(x), step))
+
+
+def _exponents(a: Floats) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Of rows and columns of an array, as in `scaling`."""
+    rows, tops = np.zeros(len(a), np.int32), np.full(a.shape[1], -4000, np.int32)
+    for at in _strips(a):
+        size = _sizes(a[at])
+        rows[at] = _shift(size.max(axis=1, initial=-4000))
+        size += rows[at, None]
+        np.maximum(tops, size.max(axis=0), out=tops)
+    return rows, _shift(tops)
+
+
 def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats | None:
     """The matrix times powers of two; None where that loses a bit."""
-    once = rows[:, None] + columns
-    scaled: Floats = np.ldexp(a, once)
-    return scaled if (np.ldexp(scaled, -once) == a).all() else None
+    scaled: Floats = np.empty_like(a)
+    for at in _strips(a):
+        once = rows[at, None] + columns
+        np.ldexp(a[at], once, out=scaled[at])
+        if not (np.ldexp(scaled[at], -once) == a[at]).all():
+            return None
+    return scaled
 
 
 def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -213,7 +213,10 @@ def _step(
         parts = [products.native(inverse.parts[0], b)]
     elif first:
         parts = [products.rounded(*paired(inverse.parts, [b]))]
-    r = expand(products, [-a], parts, len(inverse.parts), [b])
+    if len(inverse.parts) == 1:
+        r = [residual_of(products, [a], parts, b)]
+    else:
+        r = expand(products, [-a], parts, len(inverse.parts), [b])
     c = products.rounded(*paired(inverse.parts, r))
     size = np.abs(c)
     # RN leaves u of its value out and η/2, and a product with u another η/2: nothing but the first where all terms are
