@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 FEW_COLUMNS = 4
+"""Columns of a residual up to which BLAS's product and longer sums of what cancels beat residues."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Products:
         stays = arrays.is_tensor(left) and arrays.is_tensor(right)
         left, right, addend = self._sent(left), self._sent(right), self._sent(addend)
         beta = 0.0 if addend is None else 1.0
-        # Of a few columns, most entries of a residual cancel: then longer sums beat residues.
+        # Nearly all entries of a residual cancel.
         scheme = "native" if self.device is None and addend is not None and right.shape[1] <= FEW_COLUMNS else None
         found = _api.gemm(left, right, addend, alpha=alpha, beta=beta, accuracy="correctly-rounded", scheme=scheme)
         return self._fetched(found, stays)
