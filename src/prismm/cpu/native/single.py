@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Rows that are widened and multiplied at a time, beside all of the right operand in float64.
 PANEL = 1024
-LOWER_PANEL = 256
+LOWER_PANEL = 512
 """The same where entries above the diagonal are not wanted: a panel meets the columns up to its last row."""
 _UP = 1.0 + 2.0**-20
 """Covers the rounding of norms: their sums of exact squares are good to k·u for k < 2^32."""
