@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import _gallery_concepts as concepts
+import _gallery_linalg as linalg
 import _gallery_speed as speed
 from _gpu_drawing import Row, read
 
@@ -61,6 +62,8 @@ FIGURES = (
            speed.predictions_claim, "python benchmarks/gpu_sweep.py"),
     Figure("wide_data", "Data that span many binades", ("wide_data_cpu", "wide_data_cuda", "wide_data_cuda_before"),
            speed.wide_data, speed.wide_data_claim, "python benchmarks/wide_data.py [--device cuda]"),
+    Figure("symmetric", "Symmetric products and proved solutions", ("linalg",), linalg.symmetric,
+           linalg.symmetric_claim, "python benchmarks/linalg.py [--device cuda]"),
     Figure("applications", "Whole applications", ("apps",), speed.applications, speed.applications_claim,
            "python benchmarks/apps/run.py"),
     Figure("tuning", "The tuner", ("tuning",), speed.tuning, speed.tuning_claim, "python benchmarks/apps/run.py"),

@@ -48,5 +48,5 @@ def test_stays_small(path: Path) -> None:
     assert path.stat().st_size < 60_000
 
 
-def test_there_are_three() -> None:
-    assert len(NOTEBOOKS) == 3
+def test_there_are_four() -> None:
+    assert len(NOTEBOOKS) == 4

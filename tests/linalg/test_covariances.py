@@ -129,6 +129,21 @@ def test_what_two_numbers_do_not_decide_comes_from_integers(rng):
     assert rounded_cosine(3, 3, 3, format_of("float64")) == 1.0 and rounded_cosine(0, 3, 3, format_of("float64")) == 0.0
 
 
+def test_batches(rng):
+    """Every matrix of a batch has the bits that it has alone; wide columns of one change no other."""
+    for kind in (np.float64, np.float32):
+        x = rng.standard_normal((2, 3, 9, 4)).astype(kind)
+        x[0, 1, :, 2] *= kind(1e30)
+        x[1, 2, :, 0] = 1.0
+        for of in (prismm.linalg.covariance, prismm.linalg.correlation):
+            found = of(x)
+            assert found.shape == (2, 3, 4, 4) and found.dtype == kind
+            for at in np.ndindex(2, 3):
+                judge.assert_same_bits(found[at], of(x[at]))
+            judge.assert_same_bits(of(torch.from_numpy(x)).numpy(), found)
+            assert of(np.zeros((0, 3, 2))).shape == (0, 2, 2)
+
+
 def test_bad_input():
     def check(case):
         error, match, call = case

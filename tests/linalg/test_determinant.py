@@ -40,6 +40,21 @@ def test_overflow_keeps_the_enclosure():
     assert prismm.linalg.det(torch.eye(2)) == 1.0
 
 
+def test_batches(rng):
+    """Every matrix of a batch has the determinant and the enclosure that it has alone."""
+    a = rng.standard_normal((2, 3, 5, 5)) * 2.0 ** rng.integers(-400, 400, (2, 3, 1, 1))
+    values, report = prismm.linalg.det(a, full_output=True)
+    assert values.shape == (2, 3) and (prismm.linalg.det(torch.from_numpy(a)).numpy() == values).all()
+    for at in np.ndindex(2, 3):
+        value, alone = prismm.linalg.det(a[at], full_output=True)
+        assert values[at] == value
+        for name, of_one in vars(alone).items():
+            assert getattr(report, name)[at] == of_one, name
+    assert prismm.linalg.det(np.zeros((0, 2, 2))).shape == (0,)
+    with pytest.raises(NotCertified, match="singular"):
+        prismm.linalg.det(np.stack([np.eye(2), np.ones((2, 2))]))
+
+
 def test_singular_and_bad_input():
     def check(case):
         error, match, a = case
@@ -50,5 +65,5 @@ def test_singular_and_bad_input():
         (NotCertified, "singular", np.ones((3, 3))), (NotCertified, "singular", np.zeros((2, 2))),
         (NotCertified, "singular", np.arange(25.0).reshape(5, 5)),
         (DTypeError, "real", np.eye(2) * 1j), (ShapeError, "square", np.ones((2, 3))),
-        (ShapeError, "one matrix", np.ones((2, 3, 3))), (ArgumentError, "is nan", np.full((2, 2), np.nan)),
+        (ShapeError, "square", np.ones(3)), (ArgumentError, "is nan", np.full((2, 2), np.nan)),
     ])  # fmt: skip

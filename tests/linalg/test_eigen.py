@@ -134,6 +134,27 @@ def test_angles_hold(rng):
     assert (report.angles == 1.0).all()
 
 
+def test_batches(rng):
+    """Every matrix of a batch has the bits and the proofs that it has alone."""
+    for kind in (np.float64, np.float32, np.complex128, np.complex64):
+        z = rng.standard_normal((2, 3, 5, 5)) + (
+            1j * rng.standard_normal((2, 3, 5, 5)) if np.dtype(kind).kind == "c" else 0
+        )
+        a = (z + np.conj(np.swapaxes(z, -1, -2))).astype(kind)
+        w, v, report = prismm.linalg.eigh(a, full_output=True)
+        assert w.shape == (2, 3, 5) and v.shape == a.shape and report.orthogonality.shape == (2, 3)
+        for at in np.ndindex(2, 3):
+            one, vectors, alone = prismm.linalg.eigh(a[at], full_output=True)
+            judge.assert_same_bits(w[at], one)
+            judge.assert_same_bits(v[at], vectors)
+            for field in ("bounds", "residuals", "orthogonality", "angles"):
+                judge.assert_same_bits(np.asarray(getattr(report, field)[at]), np.asarray(getattr(alone, field)))
+    assert [x.shape for x in prismm.linalg.eigh(np.zeros((0, 4, 4)))] == [(0, 4), (0, 4, 4)]
+    assert [x.shape for x in prismm.linalg.eigh(np.zeros((3, 0, 0)))] == [(3, 0), (3, 0, 0)]
+    with pytest.raises(NotCertified, match="beyond"):
+        prismm.linalg.eigh(np.stack([np.eye(2), np.full((2, 2), 1.7e308)]))
+
+
 def test_bad_input():
     def check(case):
         error, match, a = case
@@ -142,5 +163,5 @@ def test_bad_input():
 
     judge.assert_each(check, [
         (ArgumentError, "not symmetric", np.array([[1.0, 2.0], [0.0, 1.0]])), (ShapeError, "square", np.ones((2, 3))),
-        (ShapeError, "one matrix", np.ones((2, 3, 3))), (ArgumentError, "is nan", np.full((2, 2), np.nan)),
+        (ShapeError, "square", np.ones(3)), (ArgumentError, "is nan", np.full((2, 2), np.nan)),
     ])  # fmt: skip

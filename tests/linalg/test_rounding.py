@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from prismm.core.error_free import two_sum
-from prismm.linalg.expansions import Products, expand, last_bit, normalised
+from prismm.linalg.expansions import Products, expand, normalised
+from prismm.linalg.matrices import last_bit
 from prismm.linalg.rounding import above, below, inflation, product_above, sum_above
 from prismm.linalg.transformed import Transformed, gershgorin
 

@@ -9,6 +9,7 @@ import torch
 import prismm
 import prismm.linalg
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.native import single
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.product import Product
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
@@ -157,6 +158,27 @@ def test_hostile_data_have_the_bits_of_the_whole_product(name, kind, seed, monke
             monkeypatch.undo()
             judge.assert_same_bits(np.tril(found), np.tril(whole))
             judge.assert_same_bits(np.triu(found, 1), np.triu(np.conj(whole.T), 1))
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_panels_of_float32_end_at_the_diagonal(name, seed, monkeypatch):
+    """By one float64 product: every panel of rows meets the columns up to its last row, and no more."""
+    monkeypatch.setattr(single, "LOWER_PANEL", 24)
+    monkeypatch.setattr(symmetric, "_TILE", 16)
+    sizes, rounded = [], single._rounded
+
+    def noted(c, *rest):
+        sizes.append(c.shape)
+        return rounded(c, *rest)
+
+    a = HOSTILE[name](70, 41, 3, seed, "float32")[0]
+    native = {"scheme": prismm.Native(compute="float64"), "accuracy": "correctly-rounded"}
+    whole = prismm.gemm(a, a, trans_b="T", **native)
+    monkeypatch.setattr(single, "_rounded", noted)
+    found = prismm.linalg.syrk(a, threads=2, **native)
+    assert sizes == [(24, 24), (24, 48), (22, 70)]
+    judge.assert_same_bits(np.tril(found), np.tril(whole))
+    judge.assert_same_bits(np.triu(found, 1), np.triu(whole.T, 1))
 
 
 def test_tiles_above_the_diagonal_are_left_out(rng, monkeypatch):

@@ -19,6 +19,7 @@ p + (e + s_i·d_j + s_j·d_i), and its quotient is made in the same way, from te
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -52,11 +53,11 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     """The covariance matrix of the columns of x, correctly rounded: every entry is the number nearest to the exact one.
 
     Args:
-        x: (m, n), real: m observations of n variables. NumPy array or torch tensor.
+        x: (..., m, n), real: m observations of n variables. NumPy array or torch tensor.
         ddof: the divisor is m - ddof; an integer.
 
     Returns:
-        (n, n), symmetric in every bit; float32 for float32. ±Inf where the exact covariance overflows.
+        (..., n, n), symmetric in every bit; float32 for float32. ±Inf where the exact covariance overflows.
 
     Raises:
         ShapeError: for what is no matrix of more than ``ddof`` rows. DTypeError: for complex entries.
@@ -69,8 +70,13 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     array([[1., 1.],
            [1., 1.]])
     """
-    scatter = _scatter(x, ddof)
-    divisor, format = scatter.m * (scatter.m - operator.index(ddof)), format_of(scatter.dtype)
+    source, dtype = _checked(x, ddof)
+    return _of_each(source, dtype, lambda data: _covariance(_scatter(data, dtype, source.device), operator.index(ddof)))
+
+
+def _covariance(scatter: _Scatter, less: int) -> NDArray[Any]:
+    """Of one matrix."""
+    divisor, format = scatter.m * (scatter.m - less), format_of(scatter.dtype)
 
     def exact(i: int, j: int) -> float:
         number, exponent = scatter.exact(i, j)
@@ -79,7 +85,7 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     with np.errstate(all="ignore"):
         high, low = _quotient(scatter.high, scatter.low, np.array(float(divisor)), np.array(0.0))
         exponents = -(scatter.scale[:, None] + scatter.scale)
-        return scatter.source.returned(rounded_once(high, low, exponents, scatter.dtype, scatter.doubtful, exact))
+        return rounded_once(high, low, exponents, scatter.dtype, scatter.doubtful, exact)
 
 
 def correlation(x: Any, /) -> Any:
@@ -93,7 +99,12 @@ def correlation(x: Any, /) -> Any:
     array([[1., 1.],
            [1., 1.]])
     """
-    scatter = _scatter(x, 1)
+    source, dtype = _checked(x, 1)
+    return _of_each(source, dtype, lambda data: _correlation(_scatter(data, dtype, source.device)))
+
+
+def _correlation(scatter: _Scatter) -> NDArray[Any]:
+    """Of one matrix."""
     squares = [scatter.exact(i, i)[0] if wide else 1 for i, wide in enumerate(scatter.wide.tolist())]
     spread = (np.diagonal(scatter.high) > 0.0) | scatter.wide & np.array([square > 0 for square in squares], bool)
     format = format_of(scatter.dtype)
@@ -117,7 +128,7 @@ def correlation(x: Any, /) -> Any:
         found = rounded_once(high, low, -2 * TOP, scatter.dtype, unclear, exact)
     found[~known] = np.nan
     found[np.arange(len(found)), np.arange(len(found))] = np.where(spread, 1.0, np.nan)
-    return scatter.source.returned(found)
+    return found
 
 
 def _quotient(high: Floats, low: Floats, divisor: Floats, rest: Floats) -> tuple[Floats, Floats]:
@@ -132,7 +143,6 @@ class _Scatter:
     """N = m·xᵀx - s·sᵀ, of columns x_j times 2^scale_j.
 
     Attributes:
-        source: the caller's operand.
         dtype: of results.
         data: (m, n), x as float64.
         high, low: N₁ and N₂, (n, n); 0 for wide columns.
@@ -141,7 +151,6 @@ class _Scatter:
         doubtful: where N₁ and N₂ may not be N but for 2^-106 of it, (n, n).
     """
 
-    source: Operand
     dtype: np.dtype[Any]
     data: Floats
     high: Floats
@@ -174,7 +183,8 @@ class _Scatter:
         return {}
 
 
-def _scatter(x: Any, ddof: Any) -> _Scatter:
+def _checked(x: Any, ddof: Any) -> tuple[Operand, np.dtype[Any]]:
+    """The observations, and the type of results."""
     source = operand(x, "x")
     _, dtype = common({"x": source})
     if dtype.kind == "c":
@@ -185,13 +195,27 @@ def _scatter(x: Any, ddof: Any) -> _Scatter:
         raise ArgumentError(f"ddof={ddof!r}; pass an integer >= 0") from None
     if less < 0:
         raise ArgumentError(f"ddof={less}; pass an integer >= 0")
-    if source.data.ndim != 2 or len(source.data) <= less:
+    if source.data.ndim < 2 or source.data.shape[-2] <= less:
         raise ShapeError(f"x has shape {source.data.shape}; pass a matrix of more than {less} rows")
-    m = len(source.data)
-    if m > MOST:
-        raise ArgumentError(f"x has {m} rows; pass at most 2^26")
-    data = np.ascontiguousarray(source.data, np.float64)
-    products = Products(source.device)
+    if source.data.shape[-2] > MOST:
+        raise ArgumentError(f"x has {source.data.shape[-2]} rows; pass at most 2^26")
+    return source, dtype
+
+
+def _of_each(source: Operand, dtype: np.dtype[Any], one: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """The results of all matrices of a batch."""
+    *batch, _, n = source.data.shape
+    found = np.zeros((*batch, n, n), dtype)
+    for at in np.ndindex(*batch):
+        found[at] = one(source.data[at])
+    return source.returned(found)
+
+
+def _scatter(data: NDArray[Any], dtype: np.dtype[Any], device: Any) -> _Scatter:
+    """Of one matrix of observations."""
+    m = len(data)
+    data = np.ascontiguousarray(data, np.float64)
+    products = Products(device)
     with np.errstate(all="ignore"):
         scale = (TOP - np.frexp(np.abs(data).max(axis=0))[1]).astype(np.int32)
         scaled = np.ldexp(data, scale)
@@ -209,4 +233,4 @@ def _scatter(x: Any, ddof: Any) -> _Scatter:
         least = np.maximum(np.min(exponents, axis=0, where=mantissa != 0.0, initial=TOP) - 53, -1074)
         tiny = (np.abs(first) < TINY) & ((first != 0.0) | (least[:, None] + least < -1074))
         doubtful = tiny | wide[:, None] | wide
-    return _Scatter(source, dtype, data, first, second, scale, wide, doubtful)
+    return _Scatter(dtype, data, first, second, scale, wide, doubtful)

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.errors import NotCertified
-from prismm.linalg.expansions import Products, expand, last_bit
+from prismm.linalg.expansions import Products, expand
 from prismm.linalg.factors import cholesky, triangular_inverse
 from prismm.linalg.inverse import LARGE
+from prismm.linalg.matrices import last_bit
 from prismm.linalg.operands import check_hermitian, common, operand, real_form
 from prismm.linalg.rounding import ETA, U, above, below, product_above
 from prismm.linalg.transformed import Transformed, gershgorin

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.errors import DTypeError, NotCertified, ShapeError
+from prismm.errors import DTypeError, NotCertified
 from prismm.formats import FP64, round_fraction
 from prismm.linalg.expansions import Products
 from prismm.linalg.factors import triangular_factors, triangular_inverse
@@ -43,6 +43,8 @@ DIGITS = 512
 class DeterminantReport:
     """Returned beside a determinant by ``full_output=True``: lower·2^exponent <= det <= upper·2^exponent.
 
+    Of a batch every attribute is an array of its shape.
+
     Attributes:
         sign: 1 or -1; proved.
         lower: a proved lower bound of det/2^exponent.
@@ -51,23 +53,23 @@ class DeterminantReport:
         steps: factorisations, each of what the one before it left.
     """
 
-    sign: int
-    lower: float
-    upper: float
-    exponent: int
-    steps: int
+    sign: Any
+    lower: Any
+    upper: Any
+    exponent: Any
+    steps: Any
 
 
 def det(a: Any, /, *, full_output: bool = False) -> Any:
     """The determinant of a real matrix, at most one unit in the last place off, with a proved sign.
 
     Args:
-        a: (n, n), real, as in `prismm.linalg.solve`.
+        a: (..., n, n), real, as in `prismm.linalg.solve`.
         full_output: return (determinant, `DeterminantReport`), whose enclosure is not rounded to the float64 range.
 
     Returns:
-        float: nearest to the middle of the enclosure. ±Inf where that overflows; the report has the enclosure all the
-        same.
+        float, or float64 of the batch's shape: nearest to the middle of the enclosure. ±Inf where that overflows; the
+        report has the enclosure all the same.
 
     Raises:
         NotCertified: for a singular matrix, or one too close to it.
@@ -82,16 +84,28 @@ def det(a: Any, /, *, full_output: bool = False) -> Any:
     _, dtype = common({"a": source})
     if dtype.kind == "c":
         raise DTypeError("det takes real matrices; of complex ones take det of a.conj().T @ a, which is |det a|²")
-    if source.data.ndim != 2:
-        raise ShapeError(f"a has shape {source.data.shape}; pass one matrix (n, n)")
+    batch, products = source.data.shape[:-2], Products(source.device)
+    found = [_one(source.data[at], products) for at in np.ndindex(*batch)]
+    if not batch:
+        value, report = found[0]
+        return (value, report) if full_output else value
+    values = source.returned(np.array([value for value, _ in found], np.float64).reshape(batch))
+    if not full_output:
+        return values
+    kinds = {"sign": int, "lower": float, "upper": float, "exponent": int, "steps": int}
+    return values, DeterminantReport(
+        *(np.array([getattr(one, name) for _, one in found], kind).reshape(batch) for name, kind in kinds.items())
+    )
+
+
+def _one(a: NDArray[Any], products: Products) -> tuple[float, DeterminantReport]:
+    """The determinant of one matrix."""
     with np.errstate(all="ignore"):
-        low, high, steps = _enclosure(real_form(source.data, False), Products(source.device))
+        low, high, steps = _enclosure(real_form(a, False), products)
     middle = (low + high) / 2
     exponent = _exponent(max(abs(low), abs(high)))
     unit = Fraction(2) ** exponent
     value = _rounded(middle, "nearest")
-    if not full_output:
-        return value
     lower, upper = _rounded(low / unit, "down"), _rounded(high / unit, "up")
     return value, DeterminantReport(1 if low > 0 else -1, lower, upper, exponent, steps)
 

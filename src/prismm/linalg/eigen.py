@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.errors import NotCertified, ShapeError
+from prismm.errors import NotCertified
 from prismm.linalg.expansions import Products, expand
 from prismm.linalg.operands import check_hermitian, common, operand, real_form
 from prismm.linalg.rounding import ETA, U, above, below, inflation, product_above, sum_above
@@ -43,16 +43,16 @@ class EighReport:
     """Returned beside eigenvalues and eigenvectors by ``full_output=True``; all proved, for the arrays as returned.
 
     Attributes:
-        bounds: at least |w_k - λ_k|, with eigenvalues λ in ascending order, (n,).
-        residuals: at least ‖a·v_k - w_k·v_k‖₂, (n,).
-        orthogonality: at least ‖1 - vᴴv‖₂.
-        angles: at least the sine of the angle between v_k and an eigenvector of λ_k, (n,); 1 where the bounds do not
-            separate w_k from other eigenvalues.
+        bounds: at least |w_k - λ_k|, with eigenvalues λ in ascending order, (..., n).
+        residuals: at least ‖a·v_k - w_k·v_k‖₂, (..., n).
+        orthogonality: at least ‖1 - vᴴv‖₂; an array for a batch.
+        angles: at least the sine of the angle between v_k and an eigenvector of λ_k, (..., n); 1 where the bounds do
+            not separate w_k from other eigenvalues.
     """
 
     bounds: NDArray[np.float64]
     residuals: NDArray[np.float64] = field(repr=False)
-    orthogonality: float
+    orthogonality: Any
     angles: NDArray[np.float64] = field(repr=False)
 
 
@@ -60,11 +60,11 @@ def eigh(a: Any, /, *, full_output: bool = False) -> Any:
     """(w, v): eigenvalues in ascending order and eigenvectors of a Hermitian matrix, refined, with proved bounds.
 
     Args:
-        a: (n, n), as in `prismm.linalg.solve`.
+        a: (..., n, n), as in `prismm.linalg.solve`.
         full_output: return (w, v, `EighReport`).
 
     Returns:
-        w of shape (n,), real, and v of shape (n, n), a column each.
+        w of shape (..., n), real, and v of shape (..., n, n), a column each.
 
     Raises:
         NotCertified: where v is not close to orthogonal, and where an eigenvalue or a bound overflows.
@@ -80,31 +80,39 @@ def eigh(a: Any, /, *, full_output: bool = False) -> Any:
     """
     source = operand(a, "a")
     check_hermitian(source.data, "a")
-    if source.data.ndim != 2:
-        raise ShapeError(f"a has shape {source.data.shape}; pass one matrix (n, n)")
     _, dtype = common({"a": source})
-    is_complex = dtype.kind == "c"
-    wide = np.ascontiguousarray(source.data, np.complex128 if is_complex else np.float64)
+    *batch, n, _ = source.data.shape
     real = np.dtype(np.float32 if dtype in (np.dtype(np.float32), np.dtype(np.complex64)) else np.float64)
-    if not len(wide):
-        w, v = np.zeros(0, real), np.zeros((0, 0), dtype)
-        report = EighReport(np.zeros(0), np.zeros(0), 0.0, np.zeros(0))
-    else:
-        products = Products(source.device)
-        with np.errstate(all="ignore"):
-            w, v = _refined(wide, products)
-            w, v = w.astype(real), v.astype(dtype)
-            report = _scaled_proof(
-                real_form(wide, is_complex), w.astype(np.float64), real_form(v, is_complex), products
-            )
+    w, v = np.zeros((*batch, n), real), np.zeros((*batch, n, n), dtype)
+    bounds, residuals, angles, orthogonality = *np.zeros((3, *batch, n)), np.zeros(batch)
+    products = Products(source.device)
+    for at in np.ndindex(*batch) if n else ():
+        w[at], v[at], proof = _one(source.data[at], dtype, real, products)
+        bounds[at], residuals[at], angles[at], orthogonality[at] = (
+            proof.bounds, proof.residuals, proof.angles, proof.orthogonality
+        )  # fmt: skip
+    report = EighReport(bounds, residuals, orthogonality if batch else float(orthogonality), angles)
     if not np.isfinite(w).all():
         raise NotCertified(f"an eigenvalue of a is beyond {real}", None, report)
-    if not report.orthogonality < 0.5:
+    if not (orthogonality < 0.5).all():
         raise NotCertified("the eigenvectors of a overflow, or are not orthogonal", None, report)
     if not (np.isfinite(report.bounds).all() and np.isfinite(report.residuals).all()):
         raise NotCertified("the bounds of the eigenvalues of a overflow", None, report)
     answer = source.returned(w), source.returned(v)
     return (*answer, report) if full_output else answer
+
+
+def _one(
+    a: NDArray[Any], dtype: np.dtype[Any], real: np.dtype[Any], products: Products
+) -> tuple[NDArray[Any], NDArray[Any], EighReport]:
+    """Eigenvalues and eigenvectors of one matrix in the types asked for, with what is proved of them."""
+    is_complex = dtype.kind == "c"
+    wide = np.ascontiguousarray(a, np.complex128 if is_complex else np.float64)
+    with np.errstate(all="ignore"):
+        w, v = _refined(wide, products)
+        w, v = w.astype(real), v.astype(dtype)
+        proof = _scaled_proof(real_form(wide, is_complex), w.astype(np.float64), real_form(v, is_complex), products)
+    return w, v, proof
 
 
 def _refined(a: NDArray[Any], products: Products) -> tuple[Floats, NDArray[Any]]:

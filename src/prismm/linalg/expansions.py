@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import _api
+from prismm.core import arrays
 from prismm.core.error_free import two_sum
+from prismm.linalg.matrices import side_by_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,48 +25,56 @@ if TYPE_CHECKING:
     Parts = Sequence[Floats]
 
 
+FEW_COLUMNS = 4
+"""Columns of a residual up to which BLAS's product and longer sums of what cancels beat residues."""
+
+
 @dataclass(frozen=True)
 class Products:
-    """Products of float64 matrices where the caller's data lie.
+    """Products of float64 matrices where the caller's data lie. Of a tensor and a tensor they are tensors, else arrays.
 
     Attributes:
-        device: a torch CUDA device; None multiplies on the CPU.
+        device: a torch device, on which arrays are multiplied, too; None multiplies as NumPy's.
     """
 
     device: Any = None
 
-    def rounded(self, left: Floats, right: Floats, addend: Floats | None = None, alpha: float = 1.0) -> Floats:
+    def rounded(self, left: Any, right: Any, addend: Any = None, alpha: float = 1.0) -> Any:
         """RN(alpha·left·right + addend): |result - exact| <= u·|result| + η/2."""
+        stays = arrays.is_tensor(left) and arrays.is_tensor(right)
         left, right, addend = self._sent(left), self._sent(right), self._sent(addend)
         beta = 0.0 if addend is None else 1.0
-        return self._fetched(_api.gemm(left, right, addend, alpha=alpha, beta=beta, accuracy="correctly-rounded"))
+        # Nearly all entries of a residual cancel.
+        scheme = "native" if self.device is None and addend is not None and right.shape[1] <= FEW_COLUMNS else None
+        found = _api.gemm(left, right, addend, alpha=alpha, beta=beta, accuracy="correctly-rounded", scheme=scheme)
+        return self._fetched(found, stays)
 
-    def native(self, left: Floats, right: Floats) -> Floats:
+    def native(self, left: Any, right: Any) -> Any:
         """left·right with |result - exact| <= k·u·|left||right| + k·η."""
-        return self._fetched(_api.matmul(self._sent(left), self._sent(right)))
+        stays = arrays.is_tensor(left) and arrays.is_tensor(right)
+        return self._fetched(_api.matmul(self._sent(left), self._sent(right)), stays)
 
     def _sent(self, x: Any) -> Any:
-        if self.device is None or x is None:
+        if self.device is None or x is None or arrays.is_tensor(x):
             return x
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
 
-    def _fetched(self, x: Any) -> Floats:
-        result: Floats = x if self.device is None else x.cpu().numpy()
-        return result
+    def _fetched(self, x: Any, stays: bool) -> Any:
+        return x if self.device is None or stays else x.cpu().numpy()
 
 
-def paired(left: Parts, right: Parts) -> tuple[Floats, Floats]:
-    """One left and one right matrix whose product is (Σ left)·(Σ right)."""
+def paired(left: Sequence[Any], right: Parts) -> tuple[Any, Floats]:
+    """One left and one right matrix whose product is (Σ left)·(Σ right); those to the left may be tensors."""
     if len(left) == 1 == len(right):
         return left[0], right[0]
     rows = [x for x in left for _ in right]
     columns = [y for _ in left for y in right]
-    return np.concatenate(rows, axis=1), np.concatenate(columns, axis=0)
+    return side_by_side(rows), np.concatenate(columns, axis=0)
 
 
-def expand(products: Products, left: Parts, right: Parts, count: int, addends: Parts = ()) -> list[Floats]:
+def expand(products: Products, left: Sequence[Any], right: Parts, count: int, addends: Parts = ()) -> list[Floats]:
     """At most `count` parts S of (Σ left)·(Σ right) + Σ addends, each the rounded rest of those before it.
 
     S_q = RN(exact - S₁ - … - S_(q-1)), so |exact - Σ S| <= u·|S_last| + η/2. Parts end early where a rest is 0 in every
@@ -91,10 +101,11 @@ def expand(products: Products, left: Parts, right: Parts, count: int, addends: P
     return found
 
 
-def residual_of(products: Products, a: Parts, x: Parts, b: Floats) -> Floats:
+def residual_of(products: Products, a: Sequence[Any], x: Parts, b: Floats) -> Floats:
     """RN(b - (Σ a)·(Σ x))."""
     left, right = paired(a, x)
-    return products.rounded(left, right, b, -1.0)
+    found: Floats = products.rounded(left, right, b, -1.0)
+    return found
 
 
 def normalised(parts: Parts) -> list[Floats]:
@@ -107,14 +118,3 @@ def normalised(parts: Parts) -> list[Floats]:
         for i in range(len(found) - 1, 0, -1):
             found[i - 1], found[i] = two_sum(found[i - 1], found[i])
     return [part for i, part in enumerate(found) if i == 0 or part.any()]
-
-
-def last_bit(x: Floats) -> int:
-    """e so that every entry is a multiple of 2^e.
-
-    >>> import numpy as np
-    >>> last_bit(np.array([0.0, 1.0]))
-    -52
-    """
-    smallest = float(np.min(np.abs(x), where=x != 0.0, initial=np.inf))
-    return max(int(np.frexp(smallest)[1]) - 53, -1074) if smallest < np.inf else 1024

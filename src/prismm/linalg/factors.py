@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core import arrays
+from prismm.linalg.matrices import host
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -24,17 +27,20 @@ def _scipy() -> Any:
     return scipy.linalg
 
 
-def approximate_inverse(a: Floats, device: Any = None, positive: bool = False) -> Floats:
+def approximate_inverse(a: Any, device: Any = None, positive: bool = False) -> Any:
     """An approximate inverse R of a square matrix; of one without, of a matrix whose entries differ in their last bits.
 
     It is a left inverse: RA is close to the identity where AR need not be.
 
     Args:
-        a: (n, n), finite.
-        device: a torch CUDA device, or None.
+        a: (n, n), finite. Of a tensor the inverse is one, but where a pivot is 0: then it is an array.
+        device: a torch device, or None.
         positive: try Cholesky first.
     """
     found = _cholesky_inverse(a, device) if positive else None
+    if found is None and arrays.is_tensor(a):
+        found = _inverse_on_device(a)
+        a = host(a) if found is None else a
     attempt = 0
     while found is None and attempt < 4:
         found = _lu_inverse(_disturbed(a, attempt), device)
@@ -61,16 +67,16 @@ def _disturbed(a: Floats, attempt: int) -> Floats:
     return np.asarray(a + rng.choice([-1.0, 1.0], a.shape) * size * 2.0 ** (attempt - 52))
 
 
-def _cholesky_inverse(a: Floats, device: Any) -> Floats | None:
+def _cholesky_inverse(a: Any, device: Any) -> Any:
     """By Cholesky, or None where it breaks down."""
     if device is not None or (linalg := _scipy()) is None:
         import torch
 
-        x = torch.from_numpy(np.ascontiguousarray(a)).to(device or "cpu")
-        factor, info = torch.linalg.cholesky_ex(x)
+        factor, info = torch.linalg.cholesky_ex(_tensor(a, device))
         if int(info) != 0:
             return None
-        return np.asarray(torch.cholesky_inverse(factor).cpu().numpy())
+        inverse = torch.cholesky_inverse(factor)
+        return inverse if arrays.is_tensor(a) else np.asarray(inverse.cpu().numpy())
     factor, info = linalg.lapack.dpotrf(a, lower=1, clean=1)
     if info != 0:
         return None
@@ -90,14 +96,37 @@ def _lu_inverse(a: Floats, device: Any) -> Floats | None:
     if device is not None:
         import torch
 
-        found, info = torch.linalg.inv_ex(torch.from_numpy(np.ascontiguousarray(a.T)).to(device))
+        found, info = torch.linalg.inv_ex(_tensor(a.T, device))
         return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
-    # NumPy solves with the identity, which takes more operations than LAPACK's inverse and a fraction of its time. It
-    # solves for the right inverse, column by column: of the transpose that is the left inverse, row by row.
+    # To solve with the identity takes more operations than LAPACK's inverse and a fraction of its time. That gives the
+    # right inverse, column by column: of the transpose, which is the matrix by columns, it is the left one, row by row.
+    if (linalg := _scipy()) is not None:
+        _, _, x, info = linalg.lapack.dgesv(a.T, np.eye(len(a), order="F"), overwrite_b=1)
+        return np.asarray(x.T, np.float64) if info == 0 else None
     try:
         return np.ascontiguousarray(np.linalg.inv(a.T).T, np.float64)
     except np.linalg.LinAlgError:
         return None
+
+
+def _inverse_on_device(a: Any) -> Any:
+    """`_lu_inverse` of a tensor, as a tensor."""
+    import torch
+
+    if len(a) and (a[-1, 0] == 0.0 or a[0, -1] == 0.0) and a.diagonal().all():
+        for lower in (False, True):
+            if not (a.triu(1) if lower else a.tril(-1)).any():
+                unit = torch.eye(len(a), dtype=a.dtype, device=a.device)
+                return torch.linalg.solve_triangular(a, unit, upper=not lower)
+    found, info = torch.linalg.inv_ex(a.mT)
+    return found.mT.contiguous() if int(info) == 0 else None
+
+
+def _tensor(a: Any, device: Any) -> Any:
+    """The matrix on a device."""
+    import torch
+
+    return a if arrays.is_tensor(a) else torch.from_numpy(np.ascontiguousarray(a)).to(device or "cpu")
 
 
 def triangular_factors(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
@@ -148,21 +177,19 @@ def triangular_inverse(x: Floats, lower: bool) -> Floats:
     return np.tril(found) if lower else np.triu(found)
 
 
-def lu_solver(a: Floats, device: Any = None, positive: bool = False) -> Any:
+def lu_solver(a: Any, device: Any = None, positive: bool = False) -> Any:
     """A function that solves a·x = b for (n, k) right-hand sides in float64, or None where a pivot is 0."""
     if device is None and (linalg := _scipy()) is not None:
         if positive:
             factor, info = linalg.lapack.dpotrf(a, lower=1)
             if info == 0:
                 return lambda b: linalg.lapack.dpotrs(factor, b, lower=1)[0]
-        lu, pivots, info = linalg.lapack.dgetrf(a)
-        return (lambda b: linalg.lapack.dgetrs(lu, pivots, b)[0]) if info == 0 else None
+        # By columns it is the transpose, which LAPACK copies as it is.
+        lu, pivots, info = linalg.lapack.dgetrf(a.T)
+        return (lambda b: linalg.lapack.dgetrs(lu, pivots, b, trans=1)[0]) if info == 0 else None
     import torch
 
-    where = device or "cpu"
-    packed, swaps, status = torch.linalg.lu_factor_ex(torch.from_numpy(np.ascontiguousarray(a)).to(where))
+    packed, swaps, status = torch.linalg.lu_factor_ex(_tensor(a, device))
     if int(status) != 0:
         return None
-    return lambda b: (
-        torch.linalg.lu_solve(packed, swaps, torch.from_numpy(np.ascontiguousarray(b)).to(where)).cpu().numpy()
-    )
+    return lambda b: torch.linalg.lu_solve(packed, swaps, _tensor(b, device)).cpu().numpy()

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.linalg.expansions import Products, expand, last_bit, residual_of
+from prismm.linalg.expansions import Products, expand, residual_of
 from prismm.linalg.factors import approximate_inverse, shaken
-from prismm.linalg.rounding import ETA, TAU, U, above, inflation, product_above
+from prismm.linalg.matrices import all_finite, gap, host, last_bit, magnitude, product_above
+from prismm.linalg.rounding import ETA, TAU, U, above, inflation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,22 +44,33 @@ class Inverse:
     """R = Σ parts, with |I - RA|·weights <= image <= contraction·weights.
 
     Attributes:
-        parts: each (n, n).
-        magnitude: (n, n), at least |R|.
+        parts: each (n, n); one part may be a tensor, where A is one.
+        magnitude: (n, n), at least |R|; a tensor as well.
         weights: v > 0, (n,).
         image: (n,), at least |I - RA|·v.
         contraction: α, at least max image/v; below 1 A is proved not to be singular.
         rounded: |RN(I - RA)| where it is known, (n, n).
+        products: where they are multiplied.
         eta: by how much more its rounding may leave out than u of it: 0 where nothing underflows.
     """
 
-    parts: tuple[Floats, ...]
-    magnitude: Floats
+    parts: tuple[Any, ...]
+    magnitude: Any
     weights: Floats
     image: Floats
     contraction: float
     rounded: Floats | None
+    products: Products
     eta: float = ETA
+
+    @cached_property
+    def bit(self) -> int:
+        """e so that every entry of every part is a multiple of 2^e."""
+        return min(map(last_bit, self.parts))
+
+    def size_times(self, x: Floats) -> Floats:
+        """At least |R|·x for x >= 0, (n, k)."""
+        return product_above(self.magnitude, x, self.products)
 
     def image_of(self, x: Floats) -> Floats:
         """At least |I - RA|·x for x >= 0, (n, k): by entries where they are known, else image·max(x/weights)."""
@@ -65,7 +78,7 @@ class Inverse:
         coarse: Floats = above(self.image[:, None] * largest)
         if self.rounded is None:
             return coarse
-        return np.minimum(coarse, _image(self.rounded, x, self.eta))
+        return np.minimum(coarse, _image(self.rounded, x, self.eta, self.products))
 
     def reached(self, start: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Where Σ|G|^k·ρ may be more than 0, for ρ >= 0 with these entries that are not 0, (n, k).
@@ -84,18 +97,19 @@ class Inverse:
         return found
 
 
-def inverses(a: Floats, products: Products, positive: bool) -> Iterator[Inverse]:
+def inverses(a: Any, products: Products, positive: bool) -> Iterator[Inverse]:
     """Inverses of a, each more accurate than the one before, until no more parts are tried.
 
     Args:
-        a: (n, n), finite.
+        a: (n, n), finite; of a tensor the first inverse is one, and others are arrays.
         products: where they are multiplied.
         positive: whether to factorise by Cholesky where that succeeds.
     """
     n = len(a)
-    parts = [approximate_inverse(a, products.device, positive)]
-    if np.isfinite(parts[0]).all():
-        yield _conventional(a, parts[0], products)
+    first = approximate_inverse(a, products.device, positive)
+    if all_finite(first):
+        yield _conventional(a, first, products)
+    a, parts = host(a), [host(first)]
     for count in range(1, (MOST_PARTS if n <= LARGE else FEWER_PARTS) + 1):
         if not all(np.isfinite(part).all() for part in parts):
             return
@@ -110,28 +124,25 @@ def inverses(a: Floats, products: Products, positive: bool) -> Iterator[Inverse]
             parts = expand(products, [shaken(factor) if far else factor], parts, count + 1)
 
 
-def _conventional(a: Floats, r: Floats, products: Products) -> Inverse:
+def _conventional(a: Any, r: Any, products: Products) -> Inverse:
     """Way 1: |G|v <= |I - C|v + n·u·|R|(|A|v) + n·η·Σv, by four additions and one product of upper bounds."""
     n = len(a)
-    c = products.native(r, a)
-    gap = np.abs(c)
-    diagonal = np.arange(n)
-    gap[diagonal, diagonal] = above(np.abs(1.0 - c[diagonal, diagonal]))
-    size, magnitude = np.abs(a), np.abs(r)
+    near = gap(products.native(r, a))
+    size, inverse_size = magnitude(a), magnitude(r)
 
     def image(v: Floats) -> Floats:
-        lost = (n * U) * product_above(magnitude, product_above(size, v))
-        bound: Floats = (product_above(gap, v) + lost + n * TAU * np.sum(v)) * inflation(n + 8)
+        lost = (n * U) * product_above(inverse_size, product_above(size, v, products), products)
+        bound: Floats = (product_above(near, v, products) + lost + n * TAU * np.sum(v)) * inflation(n + 8)
         return bound
 
     weights, found, contraction = _weighed(image, n)
-    return Inverse((r,), magnitude, weights, found, contraction, None)
+    return Inverse((r,), inverse_size, weights, found, contraction, None, products)
 
 
-def _image(rounded: Floats, x: Floats, eta: float) -> Floats:
+def _image(rounded: Floats, x: Floats, eta: float, products: Products) -> Floats:
     """Ways 2 and 3: |G|x <= |RN|x·(1+u) + η·Σx, of a matrix |RN| and x >= 0."""
     scale = np.sum(x, axis=0) * eta + 2.0 * eta
-    bound: Floats = (product_above(rounded, x) * (1.0 + 2.0 * U) + scale) * inflation(len(rounded) + 8)
+    bound: Floats = (product_above(rounded, x, products) * (1.0 + 2.0 * U) + scale) * inflation(len(rounded) + 8)
     return bound
 
 
@@ -141,11 +152,11 @@ def _proved(a: Floats, parts: list[Floats], products: Products) -> Inverse:
     g = residual_of(products, parts, [a], np.eye(n))
     size = np.abs(g)
     eta = 0.0 if min(map(last_bit, parts)) + last_bit(a) >= -1021 else ETA
-    weights, found, contraction = _weighed(lambda v: _image(size, v, eta), n)
-    magnitude = np.abs(parts[0])
+    weights, found, contraction = _weighed(lambda v: _image(size, v, eta, products), n)
+    inverse_size = np.abs(parts[0])
     for part in parts[1:]:
-        magnitude = above(magnitude + np.abs(part))
-    return Inverse(tuple(parts), magnitude, weights, found, contraction, size, eta)
+        inverse_size = above(inverse_size + np.abs(part))
+    return Inverse(tuple(parts), inverse_size, weights, found, contraction, size, products, eta)
 
 
 def _weighed(image: Callable[[Floats], Floats], n: int) -> tuple[Floats, Floats, float]:

@@ -21,16 +21,18 @@ class Operand:
     """An array of the caller's.
 
     Attributes:
-        data: its entries, on the CPU.
+        data: its entries, on the CPU; zeros of their type where `tensor` has them.
         family: of what came in, as in `core.arrays.Array`.
         source: what came in.
         device: the torch CUDA device where it lies, or None.
+        tensor: its entries as float64 on that device, where they stay there.
     """
 
     data: NDArray[Any]
     family: str
     source: Any
     device: Any = None
+    tensor: Any = None
 
     def returned(self, result: NDArray[Any]) -> Any:
         """A result as the same kind of array, in the same place."""
@@ -57,6 +59,33 @@ def operand(x: Any, name: str) -> Operand:
     data = terms.numbers(data)
     check_finite(data, name)
     return Operand(data, array.family, array.source, device)
+
+
+def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
+    """The same of a real matrix on a GPU, which stays there; None for anything else.
+
+    Raises:
+        OperandError: for a tensor of which torch has to see what is made. ArgumentError: for NaN and Inf.
+    """
+    if not arrays.is_tensor(x) or not x.is_cuda:
+        return None
+    import torch
+
+    if x.ndim != 2 or x.dtype not in (torch.float64, torch.float32):
+        return None
+    arrays.refuse_traced(x, name)
+    return resident(x, name)
+
+
+def resident(x: Any, name: str) -> Operand:
+    """A float64 or float32 tensor as an operand that stays where it is."""
+    import torch
+
+    if not x.isfinite().all():
+        check_finite(x.cpu().numpy(), name)
+    dtype = np.float64 if x.dtype == torch.float64 else np.float32
+    zeros = np.broadcast_to(dtype(0.0), tuple(x.shape))
+    return Operand(zeros, "torch", x, x.device, x.to(torch.float64))
 
 
 def check_finite(x: NDArray[Any], name: str) -> None:

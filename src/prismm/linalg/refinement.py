@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.linalg.expansions import Products, expand, last_bit, normalised, paired, residual_of
+from prismm.linalg.expansions import Products, expand, normalised, paired, residual_of
 from prismm.linalg.inverse import CLOSE, CLOSER, Inverse, inverses
-from prismm.linalg.rounding import ETA, TAU, U, above, below, inflation, product_above, sum_above
+from prismm.linalg.matrices import beside, last_bit, scaled_norm, scaling
+from prismm.linalg.rounding import ETA, TAU, U, above, below, inflation, sum_above
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,29 +150,8 @@ class Solution:
     inverse_norm: float
 
 
-def scaling(a: Floats, b: Floats) -> tuple[Floats, Floats, tuple[NDArray[np.int32], ...]]:
-    """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
-    entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
-    """
-    size, right_size = (np.where(x == 0.0, -4000, np.frexp(x)[1]) for x in (a, b))
-    rows = _shift(size, 1)
-    columns = _shift(size + rows[:, None], 0)
-    kappa = _shift(right_size + rows[:, None], 0)
-    once, twice = rows[:, None] + columns, rows[:, None] + kappa
-    scaled, right = np.ldexp(a, once), np.ldexp(b, twice)
-    if (np.ldexp(scaled, -once) == a).all() and (np.ldexp(right, -twice) == b).all():
-        return scaled, right, (rows, columns, -kappa)
-    return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
-
-
-def _shift(exponents: NDArray[np.int32], axis: int) -> NDArray[np.int32]:
-    """The powers of two that give every row or column a largest entry in [1/2, 1); 0 for zeros."""
-    top = exponents.max(axis=axis, initial=-4000)
-    return np.where(top <= -3000, 0, -top).astype(np.int32)
-
-
 def solve_real(
-    a: Floats,
+    a: Any,
     b: Floats,
     met: Callable[[Enclosure], NDArray[np.bool_]],
     products: Products,
@@ -180,7 +160,7 @@ def solve_real(
     """Refine until every component is met, or no further.
 
     Args:
-        a: (n, n), finite float64.
+        a: (n, n), finite float64, an array or a tensor.
         b: (n, k), finite float64.
         met: which columns of an enclosure are good enough, of those that it has.
         products: where they are multiplied.
@@ -191,44 +171,41 @@ def solve_real(
     shape = b.shape
     radius, parts = np.full(shape, np.inf), [np.zeros(shape)]
     steps, last, unmet = 0, None, np.arange(shape[1])
+    bit = last_bit(a)
     if not len(a):
         return Solution(Enclosure((b,), np.zeros(shape), exponents), 0, None, 0.0)
     for inverse in inverses(a, products, positive):
         last = inverse if inverse.contraction < 1.0 else last
         if not inverse.contraction < CLOSE:
             continue
+        a = beside(a, inverse.parts[0])
         for taken in range(LEVEL_STEPS):
             if not len(unmet) or (taken == 3 and inverse.contraction > CLOSER):
                 break
             current = [part[:, unmet] for i, part in enumerate(parts) if i == 0 or part[:, unmet].any()]
             first = taken == 0 and (steps == 0 or len(inverse.parts) > 1)
-            found, error = _step(a, b[:, unmet], current, inverse, products, first)
+            found, error = _step(a, bit, b[:, unmet], current, inverse, products, first)
             steps += 1
-            if steps in GUESSES:
-                found, error = _guessed(a, b[:, unmet], found, error, products)
+            done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
+            if steps in GUESSES and not done.all():
+                found, error = _guessed(a, bit, b[:, unmet], found, error, products)
+                done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
             while len(parts) < len(found):
                 parts.append(np.zeros(shape))
             for i, part in enumerate(parts):
                 part[:, unmet] = found[i] if i < len(found) else 0.0
             radius[:, unmet] = error
-            done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
             unmet = unmet[~done]
         if not len(unmet) or steps >= MOST_STEPS or (inverse.rounded is not None and inverse.contraction < BEST):
             break
-    return Solution(Enclosure(tuple(parts), radius, exponents), steps, last, _norm(last, rows, columns))
-
-
-def _norm(inverse: Inverse | None, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> float:
-    """About ‖A⁻¹‖∞ of the matrix before scaling: A⁻¹ = F·R·D."""
-    if inverse is None:
-        return np.inf
-    return float(np.max(np.ldexp(np.ldexp(inverse.magnitude, rows).sum(axis=1), columns), initial=0.0))
+    norm = np.inf if last is None else scaled_norm(last.magnitude, rows, columns, products)
+    return Solution(Enclosure(tuple(parts), radius, exponents), steps, last, norm)
 
 
 def _step(
-    a: Floats, b: Floats, parts: list[Floats], inverse: Inverse, products: Products, first: bool
+    a: Any, bit: int, b: Floats, parts: list[Floats], inverse: Inverse, products: Products, first: bool
 ) -> tuple[list[Floats], Floats]:
-    """The next parts and their radius; the first ones from R·b.
+    """The next parts and their radius; the first ones from R·b. Entries of a are multiples of 2^bit.
 
     The residual is kept in as many parts as R, since R may cancel as many digits of it.
     """
@@ -236,14 +213,17 @@ def _step(
         parts = [products.native(inverse.parts[0], b)]
     elif first:
         parts = [products.rounded(*paired(inverse.parts, [b]))]
-    r = expand(products, [-a], parts, len(inverse.parts), [b])
+    if len(inverse.parts) == 1:
+        r = [residual_of(products, [a], parts, b)]
+    else:
+        r = expand(products, [-a], parts, len(inverse.parts), [b])
     c = products.rounded(*paired(inverse.parts, r))
     size = np.abs(c)
     # RN leaves u of its value out and η/2, and a product with u another η/2: nothing but the first where all terms are
     # multiples of 2^-1021.
-    eta = 0.0 if min(last_bit(a) + min(map(last_bit, parts)), last_bit(b)) >= -1021 else ETA
-    lost = product_above(inverse.magnitude, (np.abs(r[-1]) * U + eta) * inflation(2))
-    eta = 0.0 if min(map(last_bit, inverse.parts)) + min(map(last_bit, r)) >= -1021 else ETA
+    eta = 0.0 if min(bit + min(map(last_bit, parts)), last_bit(b)) >= -1021 else ETA
+    lost = inverse.size_times((np.abs(r[-1]) * U + eta) * inflation(2))
+    eta = 0.0 if inverse.bit + min(map(last_bit, r)) >= -1021 else ETA
     rho = (size * (1.0 + 2.0 * U) + eta + lost) * inflation(4)
     v = inverse.weights[:, None]
     delta = np.max(above(rho / v), axis=0)
@@ -256,7 +236,7 @@ def _step(
             break
     image = np.where(inverse.reached(rho > 0.0), image, 0.0)
     radius = (image + size * U + eta + lost) * inflation(4)
-    radius = np.where(_no_residual(a, parts, r[0]), 0.0, radius)
+    radius = np.where(_no_residual(bit, parts, r[0]), 0.0, radius)
     found = normalised([*parts, c])
     if len(found) > MOST_KEPT:
         dropped = sum_above(np.abs(np.stack(found[MOST_KEPT:])), 0)
@@ -267,7 +247,7 @@ def _step(
 
 
 def _guessed(
-    a: Floats, b: Floats, parts: list[Floats], radius: Floats, products: Products
+    a: Any, bit: int, b: Floats, parts: list[Floats], radius: Floats, products: Products
 ) -> tuple[list[Floats], Floats]:
     """The parts, or in columns where it has no residual the first part alone, with zeros where 0 is enclosed.
 
@@ -276,15 +256,17 @@ def _guessed(
     guess = np.where(np.abs(parts[0]) <= 4.0 * radius, 0.0, parts[0])
     if not np.isfinite(guess).all():
         return parts, radius
-    exact = _no_residual(a, [guess], residual_of(products, [a], [guess], b))
+    exact = _no_residual(bit, [guess], residual_of(products, [a], [guess], b))
     found = [np.where(exact, guess if i == 0 else 0.0, part) for i, part in enumerate(parts)]
     return found, np.where(exact, 0.0, radius)
 
 
-def _no_residual(a: Floats, parts: list[Floats], r: Floats) -> NDArray[np.bool_]:
-    """The columns whose residual is exactly 0: r = 0 says that it is below η, and all its terms are multiples of η."""
+def _no_residual(bit: int, parts: list[Floats], r: Floats) -> NDArray[np.bool_]:
+    """The columns whose residual is exactly 0: r = 0 says that it is below η, and all its terms are multiples of η, as
+    entries of the matrix are multiples of 2^bit.
+    """
     smallest = min((last_bit(part) for part in parts), default=0)
-    exact = last_bit(a) + smallest >= -1074
+    exact = bit + smallest >= -1074
     return np.asarray(~r.any(axis=0) & exact)
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from prismm.core import arrays
 from prismm.core.accuracy import Target, parse_target
 from prismm.errors import AccuracyError, ArgumentError, NotCertified, ShapeError
 from prismm.linalg import unproved
 from prismm.linalg.expansions import Products
+from prismm.linalg.matrices import row_norm
 from prismm.linalg.operands import (
     Operand,
     check_hermitian,
@@ -19,6 +21,7 @@ from prismm.linalg.operands import (
     larger_half,
     operand,
     real_form,
+    real_matrix_on_gpu,
     stacked,
     unstacked,
 )
@@ -77,7 +80,9 @@ def solve(
     target = parse_target("native" if accuracy is None else accuracy)
     if assume not in ("general", "pos"):
         raise ArgumentError(f"assume={assume!r}; pass 'general' or 'pos'")
-    left, right = operand(a, "a"), operand(b, "b")
+    right = operand(b, "b")
+    on_gpu = real_matrix_on_gpu(a, "a") if assume == "general" and right.data.ndim <= 2 else None
+    left = on_gpu if on_gpu is not None and right.data.dtype.kind != "c" else operand(a, "a")
     source, dtype = common({"a": left, "b": right})
     check_square(left.data, "a")
     if assume == "pos":
@@ -86,7 +91,11 @@ def solve(
     if right.data.ndim == 0 or right.data.shape[0 if vector else -2] != left.data.shape[-1]:
         raise ShapeError(f"a has shape {left.data.shape}, b has shape {right.data.shape}: b needs as many rows as a")
     columns = right.data[:, None] if vector else right.data
-    found = _batch(left.data, columns, dtype, lambda x, y: _one(x, y, dtype, target, source, assume == "pos"))
+
+    def one(x: NDArray[Any], y: NDArray[Any]) -> One:
+        return _one(x if left.tensor is None else left.tensor, y, dtype, target, source, assume == "pos")
+
+    found = _batch(left.data, columns, dtype, one)
     return _answer(found, source, vector, full_output, target, "a")
 
 
@@ -181,19 +190,17 @@ def _columns(value: Rounded, target: Target) -> NDArray[np.bool_]:
     return np.asarray(_reached(value, target).all(axis=0))
 
 
-def _one(
-    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand, positive: bool
-) -> One:
-    """One system, by its real form."""
+def _one(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand, positive: bool) -> One:
+    """One system, by its real form; a tensor is real."""
     is_complex, real = dtype.kind == "c", _real(dtype)
-    matrix, right = real_form(a, is_complex), stacked(b, is_complex)
+    matrix, right = a if arrays.is_tensor(a) else real_form(a, is_complex), stacked(b, is_complex)
     products = Products(source.device)
     if target.kind == "fast":
         solution = unproved.refined(matrix, right, products, positive)
     else:
         solution = solve_real(matrix, right, lambda x: _columns(rounded(x, real), target), products, positive)
     value = rounded(solution.enclosure, real)
-    return _reached(value, target), value, solution, _row_norm(matrix)
+    return _reached(value, target), value, solution, row_norm(matrix)
 
 
 def _least_squares(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand) -> One:
@@ -214,11 +221,7 @@ def _least_squares(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], targe
     solution = solve_real(wide, tall, lambda x: _columns(rounded(lower(x), real), target), Products(source.device))
     solution = Solution(lower(solution.enclosure), solution.steps, solution.inverse, solution.inverse_norm)
     value = rounded(solution.enclosure, real)
-    return _reached(value, target), value, solution, _row_norm(wide)
-
-
-def _row_norm(a: Floats) -> float:
-    return float(np.abs(a).sum(axis=1).max(initial=0.0))
+    return _reached(value, target), value, solution, row_norm(wide)
 
 
 def _answer(

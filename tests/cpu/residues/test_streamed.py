@@ -125,6 +125,12 @@ def test_blocks_are_even_and_fit(engine):
                 block = streamed.block_columns(n, splitter, workers)
                 assert block % 32 == 0 and 32 <= block <= engine.widest_block
                 assert block <= 96 or block * k * 15 <= engine.block_bytes + 32 * k * 15
+                lower = streamed.block_columns(n, splitter, workers, lower=True)
+                assert lower % 32 == 0 and 32 <= lower <= min(block + 31, engine.tile_columns)
+
+
+def test_a_kernel_goes_through_all_rows_for_so_many_columns():
+    assert VNNI.tile_columns == vnni.TILE_COLUMNS
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

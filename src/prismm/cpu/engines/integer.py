@@ -88,13 +88,8 @@ class PackedEngine:
     name: str = "cpu:vnni"
     largest_modulus: int = 256
 
-    @property
-    def dtype(self) -> str:
-        """Element type of the left operand's residues; the right one's are packed four to a dword."""
-        return "int8"
-
-    sum_dtype = "int32"
-    """Element type of the products."""
+    dtype, sum_dtype = "int8", "int32"
+    """Element types of the left operand's residues (the right one's are packed four to a dword), and of products."""
 
     def prove(self) -> Proof:
         """See `Engine.prove`."""
@@ -107,8 +102,8 @@ class PackedEngine:
     row_step = 4
     """Rows that the kernel takes at a time."""
 
-    block_bytes, widest_block = 10 << 20, 384
-    """Bytes of residues of a block of columns, and its columns, at most: two workers' fit in an L3 cache of 32 MB."""
+    block_bytes, widest_block, tile_columns = 10 << 20, 384, 192
+    """Bytes of residues, and columns, of a block, at most; columns that the kernel takes through all rows at a time."""
 
     def pitch(self, k: int) -> int:
         """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
@@ -194,7 +189,7 @@ class AmxEngine(PackedEngine):
 
     row_step = 16
 
-    block_bytes, widest_block = 32 << 20, 512
+    block_bytes, widest_block, tile_columns = 32 << 20, 512, 512
     """All of A passes by for each block, six times as fast as by `PackedEngine`."""
 
     def prove(self) -> Proof:

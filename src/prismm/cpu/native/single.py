@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Rows that are widened and multiplied at a time, beside all of the right operand in float64.
 PANEL = 1024
+LOWER_PANEL = 512
+"""The same where entries above the diagonal are not wanted: a panel meets the columns up to its last row."""
 _UP = 1.0 + 2.0**-20
 """Covers the rounding of norms: their sums of exact squares are good to k·u for k < 2^32."""
 
@@ -38,15 +40,17 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
         wide, column_energy = _widened_columns(b, job.workers, workspace)
         column_norm = _norms(column_energy)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        step = min(PANEL, m)
-        panel, product = workspace.empty((step, k), np.float64), workspace.empty((step, n), np.float64)
+        step = min(LOWER_PANEL if job.lower else PANEL, m)
+        panel, product = workspace.empty((step, k), np.float64), workspace.empty((step * n,), np.float64)
         for i0 in range(0, m, step):
             i1 = min(m, i0 + step)
-            rows, c = panel[: i1 - i0], product[: i1 - i0]
+            met = min(n, i1) if job.lower else n
+            rows, c = panel[: i1 - i0], product[: (i1 - i0) * met].reshape(i1 - i0, met)
             _widen_rows(a[i0:i1], rows, row_energy[i0:i1], job.workers)
             with np.errstate(all="ignore"):
-                np.matmul(rows, wide, out=c)
-            found += _rounded(c, _norms(row_energy[i0:i1]), column_norm, k, out[i0:i1], i0, job.workers)
+                np.matmul(rows, wide[:, :met], out=c)
+            norms = _norms(row_energy[i0:i1]), column_norm[:met]
+            found += _rounded(c, *norms, k, out[i0:i1, :met], i0, job.workers)
     outcome.time("multiply", time.perf_counter() - start)
     start = time.perf_counter()
     outside_rows, outside_columns = ~np.isfinite(row_energy), ~np.isfinite(column_energy)

@@ -33,12 +33,15 @@ PANEL_ROWS = 4128
 """Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
 
-def block_columns(n: int, splitter: Splitter, workers: int) -> int:
-    """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all."""
-    count = len(splitter.system.moduli) * splitter.residue_parts
+def block_columns(n: int, splitter: Splitter, workers: int, lower: bool = False) -> int:
+    """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all. lower: all of them are joined
+    from the first one's row on, so the kernel gets no more than it takes at a time.
+    """
     assert isinstance(splitter.engine, PackedEngine)
+    count = len(splitter.system.moduli) * splitter.residue_parts
+    most = min(splitter.engine.widest_block, splitter.engine.tile_columns if lower else n)
     fitting = splitter.engine.block_bytes // (count * max(splitter.k, 1)) // 32 * 32
-    widest = max(96, min(splitter.engine.widest_block, fitting))
+    widest = max(96, min(most, fitting))
     blocks = -(-n // widest)
     # As many blocks for each worker: of one left over all others would wait for the end.
     blocks = -(-blocks // workers) * workers
@@ -68,7 +71,7 @@ def run(
     assert isinstance(splitter.engine, PackedEngine)
     step_of_rows = splitter.engine.row_step
     m, n = out.shape
-    block = block_columns(n, splitter, job.workers)
+    block = block_columns(n, splitter, job.workers, job.lower)
     blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
     if right is not None:
         blocks = list(right.blocks)
