@@ -114,6 +114,7 @@ def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, rng, m
 
 
 def test_blocks_are_even_and_fit():
+    assert VNNI.columns_at_a_time == vnni.TILE_COLUMNS
     for n in (64, 129, 1000, 5000):
         for k in (1, 300, 20000):
             for workers in (1, 2, 7):

@@ -109,12 +109,8 @@ class PackedEngine:
     row_step = 4
     """Rows that the kernel takes at a time."""
 
-    @property
-    def columns_at_a_time(self) -> int:
-        """Columns for which the kernel goes through all rows before it takes the next ones."""
-        from prismm.cpu.kernels.vnni import TILE_COLUMNS
-
-        return TILE_COLUMNS
+    columns_at_a_time = 192
+    """Columns of a tile: for so many the kernel goes through all rows before it takes the next ones."""
 
     def pitch(self, k: int) -> int:
         """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
@@ -199,6 +195,7 @@ class AmxEngine(PackedEngine):
     name: str = "cpu:amx"
 
     row_step = 16
+    columns_at_a_time = 1 << 62  # all: the kernel takes the next rows after all columns
 
     def prove(self) -> Proof:
         """See `Engine.prove`. The system's leave is asked for here, when the engine is first wanted."""
@@ -209,11 +206,6 @@ class AmxEngine(PackedEngine):
             return Proof(False, "the CPU has no AMX INT8 tiles")
         refusal = tile_permission.refusal()
         return Proof(False, refusal) if refusal is not None else _prove(self.name)
-
-    @property
-    def columns_at_a_time(self) -> int:
-        """All: it takes the next rows after all columns."""
-        return 1 << 62
 
     def pitch(self, k: int) -> int:
         """As for `PackedEngine`, but the int32 of the chunks stand in lines of their own: steps of 64 meet zeros."""
