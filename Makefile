@@ -29,10 +29,10 @@ test: dev-environment  ## run the tests but the slow ones; ARGS="-k name" to cho
 test-slow: dev-environment  ## run the slow tests: whole probes, compilations, processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
-test-all: dev-environment  ## run every test, and every kernel afresh, whatever is on record (an hour)
+test-all: dev-environment  ## run every test, and make every fact on record afresh (an hour)
 	PRISMM_TEST_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-evidence: dev-environment  ## compile and interpret GPU kernels that have changed, and put the facts on record
+evidence: dev-environment  ## make facts on record again whose sources have changed: kernels for other processors, probes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m evidence $(ARGS)
 
 # A check draws the same numbers every time, so that what fails in one fails in every other; `make test` draws anew.

@@ -4,11 +4,12 @@ of fast tests, and the skip of GPU tests.
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"engine: {os.environ.get('PRISMM_ENGINE', 'the best available')}",
         f"seed: {config.option.seed} (repeat with --seed {config.option.seed})",
     ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Without looks for garbage, which would find none among modules and tests, and set aside what was collected."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

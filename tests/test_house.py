@@ -67,7 +67,7 @@ def test_words_have_one_meaning():
 
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    """The syntax of every module, made without a look for garbage: it would take twice the parser's time."""
+    """The syntax of every module, without looks for garbage: there is none, and they take twice the parser's time."""
     gc.disable()
     try:
         return {path: ast.parse(path.read_text()) for path in FILES}
