@@ -58,8 +58,8 @@ class Sample:
 class Costs:
     """Seconds of repairs, as measured on an H100 (`benchmarks/results/wide_data_cuda.csv`).
 
-    Least squares of the relative errors of 48 families, n = 512 and 1024, and 25 of them, n = 2048. The kernels decide by
-    `recompute.SECONDS`, which are others.
+    Least squares of the relative errors of 48 families, n = 512 and 1024, and 25 of them, n = 2048. The kernels decide
+    by `recompute.SECONDS`, which are others.
     """
 
     closely: float = 1.7e-12
@@ -111,11 +111,13 @@ def sample_of(a: torch.Tensor, b: torch.Tensor) -> Sample:
     terms = a.shape[1] * (2 if a.is_complex() or b.is_complex() else 1)
     groups = max(1, min(GROUPS, int((PRODUCTS / terms) ** 0.5) // GROUP))
     others = max(1, ELEMENTS // terms)
-    return Sample(*(
-        _vectors(x, index(x.shape[0]), as_columns=as_columns, terms=terms)
-        for index in (lambda size: _neighbours(size, groups), lambda size: _evenly(size, others))
-        for x, as_columns in ((a, False), (b.mT, True))
-    ))  # fmt: skip
+    columns = b.mT
+    return Sample(
+        _vectors(a, _neighbours(a.shape[0], groups), terms, as_columns=False),
+        _vectors(columns, _neighbours(columns.shape[0], groups), terms, as_columns=True),
+        _vectors(a, _evenly(a.shape[0], others), terms, as_columns=False),
+        _vectors(columns, _evenly(columns.shape[0], others), terms, as_columns=True),
+    )
 
 
 def _neighbours(size: int, groups: int) -> list[int]:
@@ -127,7 +129,7 @@ def _evenly(size: int, count: int) -> list[int]:
     return [int(x) for x in np.linspace(0, size - 1, min(size, count))]
 
 
-def _vectors(x: torch.Tensor, index: list[int], *, as_columns: bool, terms: int) -> Floats:
+def _vectors(x: torch.Tensor, index: list[int], terms: int, *, as_columns: bool) -> Floats:
     """Vectors as real terms: of real parts of complex products, a column's imaginary parts negated."""
     import torch
 

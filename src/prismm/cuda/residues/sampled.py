@@ -141,61 +141,90 @@ def to_next_rounding(h: Floats, low: Floats, exponent: Integers, precision: int)
     return np.abs(part - np.floor(part) - 0.5) * unit, 0.5 * unit
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """Entries (rows, columns) of a sample, in units of C'.
+
+    Attributes:
+        h: their values, rounded to float64.
+        exponent: 2^exponent is the unit.
+        distance, half: of `to_next_rounding`.
+        bound: of the exact join's test.
+        margin: what the first two passes add to their own errors.
+    """
+
+    h: Floats
+    exponent: Integers
+    distance: Floats
+    half: Floats
+    bound: Floats
+    margin: Floats
+
+    @staticmethod
+    def of(rows: Side, columns: Side, test: CertificateTest) -> _Sums:
+        """Multiplied in twice float64's precision."""
+        sums = [pair_sums(row, columns.scaled) for row in rows.scaled]
+        h, low = np.stack([s[0] for s in sums]), np.stack([s[1] for s in sums])
+        exponent = -(rows.shift[:, None] + columns.shift[None, :])
+        distance, half = to_next_rounding(h, low, exponent, test.precision)
+        second = rows.deviation[:, None] * columns.norm2 + (rows.norm2 + rows.deviation)[:, None] * columns.deviation
+        bound = rows.inexact[:, None] * columns.half_norm1 + rows.half_norm1[:, None] * columns.inexact
+        bound += rows.inexact[:, None] * columns.inexact * (0.25 * rows.x.shape[1])
+        if test.mode == ROUNDING:
+            return _Sums(h, exponent, distance, half, np.minimum(bound, second), second)
+        return _Sums(h, exponent, distance, half, bound, np.zeros(h.shape))
+
+    def fails_pass(self, moduli: int, parts: int, numbers: int, *, rounding: bool) -> tuple[Flags, Floats]:
+        """(seen, chance): entries that a pass with sums in so many numbers leaves, and of each how probable that is."""
+        system = paired_system(moduli, numbers, parts)
+        error = 2.0 * system.error + self.margin
+        zero = (self.h == 0.0) & (self.margin == 0.0)
+        surely = ((np.abs(self.h) < system.least) | (self.distance == 0.0)) & ~zero
+        # Measured: zeros take the second pass where roundings are tested.
+        surely |= zero & (rounding and numbers == 2)
+        seen = ((self.distance <= error) & ~zero) | surely
+        return seen, _chance(seen, np.where(zero, 0.0, error / self.half), surely)
+
+    def fails_rounding(self) -> tuple[Flags, Floats]:
+        """(seen, chance): entries that the exact join leaves where roundings are tested."""
+        inexact = self.bound > 0.0
+        seen = (self.distance <= self.bound) & inexact
+        return seen, _chance(seen, self.bound / self.half, ((self.h == 0.0) | (self.distance == 0.0)) & inexact)
+
+
 @np.errstate(all="ignore")
 def join_sample(rows: Side, columns: Side, moduli: int, parts: int, test: CertificateTest) -> Joined:
     """What the joins make of the entries of a sample; parts: 2 for complex elements, whose real parts are looked at."""
-    sums = [pair_sums(row, columns.scaled) for row in rows.scaled]
-    h, low = np.stack([s[0] for s in sums]), np.stack([s[1] for s in sums])
-    exponent = -(rows.shift[:, None] + columns.shift[None, :])
-    distance, half = to_next_rounding(h, low, exponent, test.precision)
-    second = rows.deviation[:, None] * columns.norm2 + (rows.norm2 + rows.deviation)[:, None] * columns.deviation
-    first = rows.inexact[:, None] * columns.half_norm1 + rows.half_norm1[:, None] * columns.inexact
-    first += rows.inexact[:, None] * columns.inexact * (0.25 * rows.x.shape[1])
-    rounding = test.mode == ROUNDING
-    bound = np.minimum(first, second) if rounding else first
-    margin = second if rounding else 0.0 * second
-    chances, seen = [], []
-    for numbers in (2, 3):
-        system = paired_system(moduli, numbers, parts)
-        error = 2.0 * system.error + margin
-        zero = (h == 0.0) & (margin == 0.0)
-        surely = ((np.abs(h) < system.least) | (distance == 0.0)) & ~zero
-        # Measured: zeros take the second pass where roundings are tested.
-        surely |= zero & (rounding and numbers == 2)
-        seen.append(((distance <= error) & ~zero) | surely)
-        chances.append(_chance(seen[-1], np.where(zero, 0.0, error / half), surely))
-    if rounding:
-        failed = _chance(
-            (distance <= bound) & (bound > 0.0), bound / half, ((h == 0.0) | (distance == 0.0)) & (bound > 0.0)
-        )
-        proved = np.zeros(h.shape, np.bool_)
-    else:
-        failed = _lacks_magnitude(rows, columns, h, bound, exponent, test)
-        proved = _proved_by_magnitude(rows, columns, h, bound, exponent, test)
-    strips, tiles, exactly, open_ = [], [], [], []
+    sums, rounding = _Sums.of(rows, columns, test), test.mode == ROUNDING
+    _, fast = sums.fails_pass(moduli, parts, 2, rounding=rounding)
+    # float32 has no pass with three numbers.
+    seen_close, close = sums.fails_pass(moduli, parts, 3 if test.precision == 53 else 2, rounding=rounding)
+    few_of_tile = FEW_OF_TILE if rounding and test.precision == 53 else 0
+    seen, failed = sums.fails_rounding() if rounding else _fails_magnitude(rows, columns, sums, test)
     block = join_tile(test.mode)[0] * join_tile(test.mode)[2]
+    shares = []
     for i in rows.groups():
         for j in columns.groups():
             whole = _extraordinary(rows, columns, i, j, moduli, test)
-            fast, close = (float(chance[i, j].mean()) for chance in chances)
-            many = _more_than(FEW_OF_TILE, close * block) if rounding else _some(close, block)
-            strips.append(whole)
-            tiles.append((1.0 - whole) * _some(fast, block))
-            exactly.append((1.0 - whole) * many)
+            of_close, rest = float(close[i, j].mean()), 1.0 - whole
+            many = _more_than(few_of_tile, of_close * block)
             # The few of a tile are left without an exact join.
-            few = close * (1.0 - _more_than(FEW_OF_TILE - 1, close * block)) if rounding else 0.0
-            open_.append(float(failed[i, j].mean()) * (whole + (1.0 - whole) * many) + few * (1.0 - whole))
-    left = failed * ~proved
-    some = left > 0.0
-    uncertified = float(failed.mean())
-    if rounding:
-        # Where few of a tile are left, they are those that three parts leave.
-        some = (distance <= bound) & (bound > 0.0) if 2.0 * float(np.mean(exactly) + np.mean(strips)) > 1.0 else seen[1]
-        uncertified = float(np.mean(open_))
-    return Joined(
-        float(np.mean(strips)), float(np.mean(tiles)), float(np.mean(exactly)), uncertified,
-        uncertified if rounding else float(left.mean()), np.nonzero(some),
-    )  # fmt: skip
+            few = of_close * (1.0 - _more_than(few_of_tile - 1, of_close * block)) if few_of_tile else 0.0
+            left = float(failed[i, j].mean()) * (whole + rest * many) + few * rest
+            shares.append((whole, rest * _some(float(fast[i, j].mean()), block), rest * many, left))
+    whole, tiles, exactly, uncertified = (float(x) for x in np.mean(shares, axis=0))
+    tiles = tiles if test.precision == 53 else 0.0
+    if not rounding:
+        left_over = seen & ~_proved_by_magnitude(rows, columns, sums, test)
+        return Joined(whole, tiles, exactly, float(seen.mean()), float(left_over.mean()), _places(left_over))
+    # Where few of a tile are left, they are those that three numbers leave.
+    some = seen if exactly + whole > 0.5 else seen_close
+    return Joined(whole, tiles, exactly, uncertified, uncertified, _places(some))
+
+
+def _places(flags: Flags) -> tuple[Integers, Integers]:
+    i, j = np.nonzero(flags)
+    return i.astype(np.int64), j.astype(np.int64)
 
 
 def _chance(seen: Flags, expected: Floats, surely: Flags) -> Floats:
@@ -204,7 +233,8 @@ def _chance(seen: Flags, expected: Floats, surely: Flags) -> Floats:
     """
     chance = np.where(surely, 1.0, np.minimum(np.nan_to_num(expected, nan=1.0), 1.0))
     seen = seen | surely
-    if abs(float(seen.sum()) - float(chance.sum())) <= 4.0 * math.sqrt(float(chance.sum())) + 4.0:
+    expected_sum = float(chance.sum())
+    if abs(float(seen.sum()) - expected_sum) <= 4.0 * math.sqrt(expected_sum) + 4.0:
         return chance
     return seen.astype(np.float64)
 
@@ -218,13 +248,16 @@ def _more_than(few: int, mean: float) -> float:
     """Chance of more than a few, where so many are expected."""
     if mean > 60.0:
         return 1.0
+    if few == 0:
+        return -math.expm1(-mean)
     return max(0.0, 1.0 - math.exp(-mean) * sum(mean**x / math.factorial(x) for x in range(few + 1)))
 
 
-def _lacks_magnitude(
-    rows: Side, columns: Side, h: Floats, bound: Floats, exponent: Integers, test: CertificateTest
-) -> Floats:
-    """1.0 where an entry's own size and the counts of large elements do not certify it, or overflow is undecided."""
+def _fails_magnitude(rows: Side, columns: Side, sums: _Sums, test: CertificateTest) -> tuple[Flags, Floats]:
+    """Where an entry's own size and the counts of large elements do not certify it, or overflow is undecided; as flags,
+    and as numbers.
+    """
+    h, bound, exponent = sums.h, sums.bound, sums.exponent
     terms, best = rows.x.shape[1], np.zeros(h.shape)
     for p in range(rows.counts.shape[1]):
         for r in range(columns.counts.shape[1]):
@@ -236,13 +269,13 @@ def _lacks_magnitude(
     failed = (np.abs(h) < bound * test.kappa) & (small | (np.ldexp(best, power - 2) < bound * test.magnitude_kappa))
     top = 1024 if test.precision == 53 else 128
     size, spread = np.ldexp(np.abs(h), exponent - top), np.ldexp(bound, exponent - top)
-    return ((failed | (np.abs(size - 1.0) <= spread)) & (bound > 0.0)).astype(np.float64)
+    failed = (failed | (np.abs(size - 1.0) <= spread)) & (bound > 0.0)
+    return failed, failed.astype(np.float64)
 
 
-def _proved_by_magnitude(
-    rows: Side, columns: Side, h: Floats, bound: Floats, exponent: Integers, test: CertificateTest
-) -> Flags:
+def _proved_by_magnitude(rows: Side, columns: Side, sums: _Sums, test: CertificateTest) -> Flags:
     """Where products of 7-bit magnitudes certify an entry, or show that it is 0; `kernels.repair.magnitude_proves`."""
+    h, bound, exponent = sums.h, sums.bound, sums.exponent
     x, y = (np.floor(np.ldexp(np.abs(side.x), (7 - side.exponent)[:, None])) for side in (rows, columns))
     power = rows.exponent[:, None] + columns.exponent[None, :] - exponent - 14
     zero = (rows.x != 0.0).astype(np.float64) @ (columns.x != 0.0).astype(np.float64).T == 0.0
@@ -268,7 +301,7 @@ def _extraordinary(rows: Side, columns: Side, i: slice, j: slice, moduli: int, t
     hits = max((x + y - terms) * 0.5 ** (p + r) for p, x in enumerate(counts_a) for r, y in enumerate(counts_b))
     needed = 4.0 * (math.sqrt(terms * float(half)) + 0.25 * terms) * test.magnitude_kappa
     reach = math.ldexp(float(hits), min(power_a + power_b, 900)) / needed
-    return min(1.0, max(0.0, (_MARGIN - reach) / (_MARGIN - 1.0)))
+    return float(min(1.0, max(0.0, (_MARGIN - reach) / (_MARGIN - 1.0))))
 
 
 def _facts(side: Side, some: slice) -> tuple[int, int, int, list[int]] | None:

@@ -1,4 +1,4 @@
-"""How a GPU repairs what the joins leave uncertified, as `kernels.many.choose` decides it, from a sample of the entries.
+"""How a GPU repairs what the joins leave uncertified, as `kernels.many.choose` decides it, from a sample of entries.
 
 The kernel counts votes of entries and compares seconds of `recompute.SECONDS`. This is its twin on the host, for
 predictions alone (`forecast`).
@@ -6,7 +6,6 @@ predictions alone (`forecast`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,8 +135,9 @@ class _Voters:
 
     def left(self, bits: Integers) -> Floats:
         """Share of the entries that are left: of rests that are spread evenly one in 2^b is nearer than by b bits."""
-        share: Floats = np.exp2(-np.where(self.tied[:, None] & (bits < NEVER), 0.0, np.clip(bits + 1.0, 0.0, 1000.0)))
-        return share.mean(axis=0)
+        spare = np.where(self.tied[:, None] & (bits < NEVER), 0.0, np.clip(bits + 1.0, 0.0, 1000.0))
+        share: Floats = np.exp2(-spare).mean(axis=0)
+        return share
 
 
 def choose(
