@@ -130,14 +130,18 @@ def _evenly(size: int, count: int) -> list[int]:
 
 
 def _vectors(x: torch.Tensor, index: list[int], terms: int, *, as_columns: bool) -> Floats:
-    """Vectors as real terms: of real parts of complex products, a column's imaginary parts negated."""
+    """Vectors as real terms. Of complex products the columns of every other group stand for imaginary parts."""
     import torch
 
-    some = x.detach().index_select(0, torch.tensor(index, device=x.device))
+    some = x.detach().index_select(0, torch.tensor(index, device=x.device)).resolve_conj()
     if terms == x.shape[1]:
         return np.ascontiguousarray(some.double().cpu().numpy())
-    some = torch.view_as_real((some.conj() if as_columns else some).to(torch.complex128).resolve_conj())
-    return np.ascontiguousarray(some.reshape(len(index), terms).cpu().numpy())
+    found: Floats = torch.view_as_real(some.to(torch.complex128)).cpu().numpy()
+    if as_columns:
+        imaginary = (np.arange(len(index)) // GROUP % 2 == 1)[:, None]
+        re, im = found[..., 0], found[..., 1]
+        found = np.stack([np.where(imaginary, im, re), np.where(imaginary, re, -im)], axis=-1)
+    return np.ascontiguousarray(found.reshape(len(index), terms))
 
 
 @np.errstate(all="ignore")
@@ -237,15 +241,19 @@ def expected_repairs(
     if found is None:
         return None
     seconds = sum(found.seconds.values())
-    share = f"in a sample of the data {found.joined.uncertified:.2g} of the entries fail the first test"
-    return seconds, f"{share}: {_how(found)}, in about {readable_seconds(seconds)}"
+    return seconds, f"in a sample of the data {_how(found)}, in about {readable_seconds(seconds)}"
 
 
 def _how(found: Forecast) -> str:
-    """What is done, in words."""
-    if found.choice is not None and found.choice.runs:
-        balanced = " of balanced operands" if found.choice.balanced else ""
-        return f"made again by {' and '.join(map(str, found.choice.runs))} moduli{balanced}"
+    """What fails, and what is done, in words."""
+    joined, choice = found.joined, found.choice
+    if joined.uncertified * found.work.entries < 1.0:
+        share = min(1.0, max(joined.closely, joined.exactly) + joined.extraordinary)
+        return f"{share:.2g} of the tiles are left by the fast join: joined once more"
+    fails = f"{joined.uncertified:.2g} of the entries fail the first test"
+    if choice is not None and choice.runs:
+        balanced = " of balanced operands" if choice.balanced else ""
+        return f"{fails}: made again by {' and '.join(map(str, choice.runs))} moduli{balanced}"
     if found.work.uncertified >= 1.0:
-        return "made again one by one"
-    return "certified by their magnitudes" if found.joined.uncertified * found.work.entries >= 1.0 else "joined exactly"
+        return f"{fails}: made again one by one"
+    return f"{fails}: certified by their magnitudes"

@@ -194,7 +194,7 @@ class _Sums:
 
 @np.errstate(all="ignore")
 def join_sample(rows: Side, columns: Side, moduli: int, parts: int, test: CertificateTest) -> Joined:
-    """What the joins make of the entries of a sample; parts: 2 for complex elements, whose real parts are looked at."""
+    """What the joins make of the entries of a sample; parts: 2 for complex elements."""
     sums, rounding = _Sums.of(rows, columns, test), test.mode == ROUNDING
     _, fast = sums.fails_pass(moduli, parts, 2, rounding=rounding)
     # float32 has no pass with three numbers.
