@@ -207,7 +207,7 @@ def explain(
     threads: int | None = None,
 ) -> Plan:
     """The `Plan` of a product: what would run, why, and what it is expected to take. Nothing is multiplied but, of a
-    large product by residues on a CPU, a sample, which says what repairs are expected to add.
+    product by residues that is large or on a GPU, a sample, which says what repairs are expected to add.
 
     Arguments and errors are those of `matmul`. `Plan.alternatives` has what was not taken, and why.
 

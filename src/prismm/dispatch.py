@@ -106,12 +106,12 @@ def prepare(x: Any, side: Literal["left", "right"], keywords: tuple[Any, ...]) -
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) -> Plan:
-    """`prismm.explain`; without `foresee` nothing is multiplied to learn what repairs will take."""
+    """`prismm.explain`; without `foresee` no sample is multiplied to learn what repairs will take."""
     a, b, keywords = arrays.untraced(a), arrays.untraced(b), _with_scheme(keywords)
     if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
-        return cuda_calls.explain(a, b, keywords)
+        return cuda_calls.explain(a, b, keywords, foresee=foresee)
     request, a, b = _checked(keywords, a, b)
     call = normalise_call(a, b, None, request)
     return foreseen(call) if foresee else call.plan

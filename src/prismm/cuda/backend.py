@@ -19,6 +19,7 @@ from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_sample
 from prismm.cuda import workspace
 from prismm.cuda.costs.first_use import estimate_rates
+from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP8, default_engine, device_of
 from prismm.cuda.implementation import Implementation, implementation_of
 from prismm.cuda.launch import cublas
@@ -243,6 +244,25 @@ def normalise_call(
     index = a.device.index
     spans = _spans(a, b, problem, chosen.engine == BLAS)
     return GpuCall(left, right, shape, dtype, names, chosen, problem, device, index, request, spans, prepared)
+
+
+def foreseen(call: GpuCall, a: torch.Tensor, b: torch.Tensor) -> Plan:
+    """The plan of a call with what repairs are expected to add, where a sample of the data can tell; waits for the
+    device. a, b: the call's operands.
+    """
+    plan, problem = call.plan, call.problem
+    if problem.goal == "fast" or problem.batch or call.prepared != (None, None) or call.chosen.blocks.tiny:
+        return plan
+    if not cuda_sample.worth_sampling(problem, a):
+        return plan
+    rates = rates_of(call.device.name) or usual_rates()
+    repairs = call.implementation.expected_repairs(problem, a, b, rates)
+    if repairs is None or repairs[0] < 0.05 * plan.predicted_seconds:
+        return plan
+    seconds, reason = repairs
+    return dataclasses.replace(
+        plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason)
+    )
 
 
 def _is_strided_vector(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:

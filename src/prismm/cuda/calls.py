@@ -23,6 +23,7 @@ from prismm.cuda import workspace
 from prismm.cuda.backend import (
     as_caller,
     check_type_survives,
+    foreseen,
     memories_of,
     normalised,
     raw_tensor,
@@ -217,9 +218,9 @@ def gemm(
     return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend), given, symmetric)
 
 
-def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
-    """`prismm.explain` of operands on a GPU."""
+def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) -> Plan:
+    """`prismm.explain` of operands on a GPU; without `foresee` no sample of them is read to learn what repairs take."""
     x, y, terms_per_element, keywords = real_operands(a, b, (*keywords, None))
     call = normalised(a, b, x, y, request_of(keywords, a, b), terms_per_element=terms_per_element)
     check_type_survives(call, a, x.device)
-    return call.plan
+    return foreseen(call, x, y) if foresee else call.plan

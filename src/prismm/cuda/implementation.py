@@ -118,6 +118,19 @@ class Implementation(Protocol):
             strassen: whether products of residues are Strassen's; None for where that is predicted faster.
         """
 
+    def expected_repairs(
+        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, rates: Rates
+    ) -> tuple[float, str] | None:
+        """Predicted seconds of repairs for these data, and a reason for the plan; None without a prediction.
+
+        Only `explain` calls this. It waits for the device.
+
+        Args:
+            problem: what is multiplied, one product.
+            a, b: the operands.
+            rates: the GPU's cost table.
+        """
+
     def launch_config(self, problem: Problem, device: Device) -> Any:
         """What launches depend on, worked out once a call; None where there is nothing."""
 
@@ -187,6 +200,12 @@ class Composite:
 
     def faster_engine(self, problem: Problem, rates: Rates) -> tuple[str, str] | None:
         """There is none."""
+        return None
+
+    def expected_repairs(
+        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, rates: Rates
+    ) -> tuple[float, str] | None:
+        """There is no prediction."""
         return None
 
     def products_on(self, engine: str, problem: Problem, device: Device) -> int:

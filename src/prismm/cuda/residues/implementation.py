@@ -28,6 +28,7 @@ from prismm.cuda.native.tiny import multiply_tiny
 from prismm.cuda.operands import PreparedParts, vectors_of
 from prismm.cuda.residues import fp8 as cuda_fp8
 from prismm.cuda.residues import strassen as cuda_strassen
+from prismm.cuda.residues.forecast import expected_repairs
 from prismm.cuda.residues.join import allocate_flags, join_digits
 from prismm.cuda.residues.product import multiply_planes
 from prismm.cuda.residues.recompute import (
@@ -155,6 +156,12 @@ class Implementation(Composite):
         if engine == FP8 or (engine in (None, "cuda") and fp8_is_faster(self.scheme.moduli, problem, rates)):
             return fp8_seconds(self.scheme.moduli, problem, rates)
         return residue_seconds(self.scheme.moduli, problem, rates, strassen)
+
+    def expected_repairs(
+        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, rates: Rates
+    ) -> tuple[float, str] | None:
+        """By a sample of the operands; see `forecast`."""
+        return expected_repairs(self.scheme.moduli, problem, a, b, certificate_test(problem), rates)
 
     def launch_config(self, problem: Problem, device: Device) -> CertificateTest:
         """What the join asks of an entry."""
