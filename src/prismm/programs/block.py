@@ -10,14 +10,14 @@ import itertools
 import threading
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from prismm.core import arrays
 from prismm.errors import PrismmError
-from prismm.programs import direct, gemms
+from prismm.programs import direct, gemms, intercept
 from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place, Spot, Spots
 from prismm.programs.recipe import Recipe
@@ -30,6 +30,7 @@ _OFF = Recipe(off=True)
 _autograd_node = torch._C._current_autograd_node
 _sequence_number = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
+_push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
 
 _MOST = 1 << 18
 """Entries that a block keeps of where forward products came from, and of who produced a storage."""
@@ -42,22 +43,24 @@ class Known:
     """What is known of the products of one layout from one place.
 
     run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
-    rows: where they are counted in each block of the chain, with the locks of those.
+    rows: where they are counted in each block of the chain, with the locks of those. torchs: whether torch's own
+    operator makes them, so that autograd may see the call.
     """
 
-    __slots__ = ("rows", "run")
+    __slots__ = ("rows", "run", "torchs")
 
-    def __init__(self, run: Any, rows: list[tuple[Any, list[Any]]]) -> None:
-        self.run, self.rows = run, rows
+    def __init__(self, run: Any, rows: list[tuple[Any, list[Any]]], *, torchs: bool) -> None:
+        self.run, self.rows, self.torchs = run, rows, torchs
 
 
 class Block:
     """One block in one thread, and in the threads that autograd lends it.
 
-    outer: the block around it. chain: this block and those around it, the innermost one first.
+    outer: the block around it. mode: makes the dispatch mode that brings it products. chain: this block and those
+    around it, the innermost one first. depth: how many of the program's own modes are around it.
     """
 
-    def __init__(self, owner: emulate, outer: Block | None) -> None:
+    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
         self.owner, self.outer = owner, outer
         self.thread = threading.get_ident()
         # A block that is open within itself counts once.
@@ -65,7 +68,43 @@ class Block:
         self.chain: list[Block] = [self, *around]
         self.spots = Spots(owner.models)
         self.follows = any(block.owner.dependencies for block in self.chain)
+        self.mode, self.depth = mode(self), intercept.plain_modes()
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
+
+    def known_product(self, number: int, function: Any, args: Any) -> Any:
+        """A product that torch makes, called above autograd; None for one that has to be `seen`."""
+        node = _autograd_node()
+        if node is None:
+            spot = self.spots.here()
+            known = spot.forward
+        else:
+            spot = self._spot_behind(node)
+            known = spot.backward
+        if spot.place.internal:
+            return function(*args)
+        found = None if args[-1].is_cuda else known.get(_layout(number, *args))
+        if found is None or not found.torchs:
+            return None
+        value = self._again(found, function, args, spot)
+        if value is not None and node is None and value.requires_grad:
+            self._remember(spot)
+        return value
+
+    def seen(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator returns under the block's mode, which lies within the modes that the program has opened
+        before the block, and around those that it has opened since.
+        """
+        inner = [_pop_mode(None) for _ in range(intercept.plain_modes() - self.depth)]
+        _push_mode(self.mode)
+        for mode in reversed(inner):
+            _push_mode(mode)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for _ in range(len(inner) + 1):
+                _pop_mode(None)
+            for mode in reversed(inner):
+                _push_mode(mode)
 
     def product(self, number: int, function: Any, args: Any, kwargs: Any) -> Any:
         """The product that an operator was asked for. number: of its overload, or -1 where layouts are not kept."""
@@ -78,21 +117,24 @@ class Block:
             known = spot.backward
         key = None if number < 0 or kwargs or args[-1].is_cuda else _layout(number, *args)
         found = None if key is None else known.get(key)
-        if found is not None:
-            start = time.perf_counter()
-            try:
-                value = found.run(*args)
-            except PrismmError as error:
-                _note(error, function, spot.place)
-                raise
-            if value is not None:
-                seconds = time.perf_counter() - start
-                for lock, row in found.rows:
-                    with lock:
-                        row[1] += 1
-                        row[2] += seconds
-                return value
-        return self._first(function, args, kwargs, spot, node is not None, known, key)
+        value = None if found is None else self._again(found, function, args, spot)
+        return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
+
+    def _again(self, found: Known, function: Any, args: Any, spot: Spot) -> Any:
+        """A product like one that was made before, counted; None for one that has to be looked at as the first was."""
+        start = time.perf_counter()
+        try:
+            value = found.run(*args)
+        except PrismmError as error:
+            _note(error, function, spot.place)
+            raise
+        if value is not None:
+            seconds = time.perf_counter() - start
+            for lock, row in found.rows:
+                with lock:
+                    row[1] += 1
+                    row[2] += seconds
+        return value
 
     def hidden(self, function: Any, what: str) -> None:
         """Enter an operator that multiplies out of reach."""
@@ -119,18 +161,19 @@ class Block:
         reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
         clock = _Clock(args)
         run: Any = None
+        torchs = False
         method: Method | None = None
         if isinstance(gemm, str) or recipe.off:
             clock.begin()
             value = function(*args, **kwargs)
             clock.stop()
             if not isinstance(gemm, str):
-                run = function
+                run, torchs = function, True
             method, gemm = LEFT, gemms.unchecked(function, args, kwargs)
         else:
             try:
                 if not recipe.reads_data:
-                    run, method = _run_of(function, gemm, recipe)
+                    run, method, torchs = _run_of(function, gemm, recipe)
                 value, method = _multiplied(gemm, recipe, clock, run, method, args)
             except PrismmError as error:
                 _note(error, function, place)
@@ -143,7 +186,7 @@ class Block:
         if key is not None and run is not None and not self.keeps_calls:
             if len(known) >= _LAYOUTS:
                 known.clear()
-            known[key] = Known(run, rows)
+            known[key] = Known(run, rows, torchs=torchs)
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
@@ -158,14 +201,17 @@ class Block:
         """Where a call of the program's comes from; noted for its backward products, if it will have some."""
         spot = self.spots.here()
         if _grad_enabled() and any(x.requires_grad for x in args if isinstance(x, torch.Tensor)):
-            # The node of this very call has taken the last number; its backward products will carry it.
-            number = self.thread, _sequence_number() - 1
-            for block in self.chain:
-                origins = block.owner.origins
-                if len(origins) >= _MOST:
-                    _forget_older(origins)
-                origins[number] = spot
+            self._remember(spot)
         return spot
+
+    def _remember(self, spot: Spot) -> None:
+        """Note where a call comes from whose node has just taken a number: its backward products will carry that."""
+        number = self.thread, _sequence_number() - 1
+        for block in self.chain:
+            origins = block.owner.origins
+            if len(origins) >= _MOST:
+                _forget_older(origins)
+            origins[number] = spot
 
     def _spot_behind(self, node: Any) -> Spot:
         """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
@@ -250,22 +296,22 @@ def _forget_older(origins: dict[Any, Spot]) -> None:
         origins.pop(key, None)
 
 
-def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method]:
-    """What makes this product and others of its layout from the operator's arguments, or None, and what a table says of
-    it; for a recipe whose products the data do not change.
+def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, bool]:
+    """What makes this product and others of its layout from the operator's arguments, or None; what a table says of
+    it; and whether torch's own operator makes it. For a recipe whose products the data do not change.
     """
     found = direct.run_of(function, gemm, recipe)
     if found is not None:
-        return found
+        return *found, True
     method = _described(gemm, recipe)
     if gemm.target is not None:
-        return None, method
+        return None, method, False
 
     def run(*args: Any) -> Any:
         again = gemms.gemm_of(function, args, {})
         return None if isinstance(again, str) else gemms.multiply(again, recipe)
 
-    return run, method
+    return run, method, False
 
 
 def _multiplied(
