@@ -23,7 +23,8 @@ from prismm.cpu import blas_threads
 from prismm.cpu.backend import problem_of
 from prismm.cpu.choice import RESIDUE_WORK, may_beat_blas, measured_engine
 from prismm.cpu.engines.named import BLAS
-from prismm.cpu.native.product import PIECE, SHORT
+from prismm.cpu.kernels.energy import energy32, energy64
+from prismm.cpu.native.product import SHORT
 from prismm.programs.gemms import Gemm, Method
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ _FUNCTIONS = {
 
 _SINGLE = (torch.float32, torch.complex64)
 _TYPES = frozenset((*_SINGLE, torch.float64, torch.complex128))
-_vdot = getattr(np.vdot, "_implementation", np.vdot)
 _autocast = torch._C._is_any_autocast_enabled
 _function_modes = torch._C._len_torch_function_stack
 
@@ -70,8 +70,7 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
     terms = k * (2 if gemm.dtype.is_complex else 1) + (0 if gemm.c is None else 3)
     run = _run(
         function, _FUNCTIONS[gemm.operator], single, terms >= 2 * SHORT[4 if single else 8],
-        m * k * n >= blas_threads.SHARED_WORK,
-        _small if size <= PIECE else _middling if size <= 8 * PIECE else energy_of,
+        m * k * n >= blas_threads.SHARED_WORK, size * (2 if gemm.dtype.is_complex else 1),
     )  # fmt: skip
     return run, _method(gemm, k)
 
@@ -95,8 +94,10 @@ def _weighs_residues(m: int, k: int, n: int, dtype: torch.dtype) -> bool:
     return may_beat_blas(problem)
 
 
-def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, energy: Callable[[Any], float]) -> Run:
+def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, count: int) -> Run:
+    """count: of the real and imaginary parts of a result, which is a new tensor without gaps."""
     may_be_reduced, check_arithmetic = environment.float32_may_be_reduced(), environment.check_arithmetic
+    energy = (energy32 if single else energy64).compile() if count <= AT_ONCE else None
 
     def run(*args: Any) -> Any:
         if environment.variable(b"PRISMM_ENGINE"):
@@ -111,27 +112,17 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, ener
         # Torch's functions are called faster than its operators are, but modes of functions would see a call of their
         # program's that it does not make.
         value = function(*args) if _function_modes() else quick(*args)
-        return value if energy(value) < math.inf else None
+        found = energy_of(value) if energy is None else energy(value.data_ptr(), count)
+        return value if found < _INF else None
 
     return run
 
 
+_INF = math.inf
+AT_ONCE = 1 << 16
+"""Numbers that are looked at in one call; more of them are shared by torch's threads."""
 _FAR = 2.0**80
 """A bound for the operands' energies: with it no product of long rows and columns comes near an overflow."""
-
-
-def _small(x: torch.Tensor) -> float:
-    flat = x.numpy()
-    return float(_vdot(flat, flat).real)
-
-
-def _middling(x: torch.Tensor) -> float:
-    flat = x.numpy().reshape(-1)
-    total = 0.0
-    for start in range(0, flat.size, PIECE):
-        piece = flat[start : start + PIECE]
-        total += float(_vdot(piece, piece).real)
-    return total
 
 
 def energy_of(x: torch.Tensor) -> float:
@@ -140,7 +131,8 @@ def energy_of(x: torch.Tensor) -> float:
     >>> energy_of(torch.tensor([[3.0, 4.0]]))
     25.0
     """
+    x = x.detach()
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     y = x if x.is_contiguous() or x.ndim < 2 else x.mT
-    flat = (y if y.is_contiguous() else x).detach().reshape(-1)
+    flat = (y if y.is_contiguous() else x).reshape(-1)
     return float(torch.dot(flat, flat))

@@ -144,6 +144,12 @@ class _Mode(TorchDispatchMode):
         self.block = block
         self.roles = _roles()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would wrap `__torch_dispatch__` in what takes as long as it; `untraced` does without."""
+        return False
+
+    @intercept.untraced
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(intercept.BUSY, "depth", 0):

@@ -168,7 +168,7 @@ def hidden(function: Any) -> str | None:
 
 
 def hidden_functions() -> tuple[Any, ...]:
-    """The aten overloads that multiply out of reach, without those that are compositions of others."""
+    """The aten overloads that multiply out of reach, without compositions, whose parts are seen."""
     import torch
 
     found = []
@@ -179,7 +179,7 @@ def hidden_functions() -> tuple[Any, ...]:
         operator, _, overload = rest.partition(".")
         packet = getattr(torch.ops.aten, operator, None)
         function = getattr(packet, overload or "default", None) if packet is not None else None
-        if function is not None and hidden(function) and not (composite(function) and function._can_decompose()):
+        if function is not None and hidden(function) and not function._can_decompose():
             found.append(function)
     return tuple(found)
 

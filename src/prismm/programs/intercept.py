@@ -14,7 +14,8 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -24,6 +25,8 @@ from prismm.programs import gemms
 
 if TYPE_CHECKING:
     from prismm.programs.block import Block
+
+_F = TypeVar("_F", bound=FunctionType)
 
 _KEY = "DeferredInit"
 _BLOCK = "prismm.programs.block"
@@ -121,6 +124,14 @@ def put_aside() -> Iterator[None]:
             _exclude(key, before)
 
 
+def untraced(function: _F) -> _F:
+    """The function, which torch.compile leaves as it is, with all that it calls."""
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
+
+
 def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
     """The kernel of an operator that makes a product. number: of its overload, or -1 where layouts are not kept."""
 
@@ -143,7 +154,7 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
         finally:
             _exclude(key, False)
 
-    return kernel
+    return untraced(kernel)
 
 
 def _hidden(key: Any, function: Any) -> Callable[..., Any]:
@@ -163,7 +174,7 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
         finally:
             _exclude(key, False)
 
-    return kernel
+    return untraced(kernel)
 
 
 _UNCOMPILED = "products within a block of prismm.emulate are not compiled"
