@@ -30,6 +30,8 @@ _OFF = Recipe(off=True)
 _autograd_node = torch._C._current_autograd_node
 _sequence_number = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
+_STRIDED = torch.strided
+_clock = time.perf_counter
 _push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
 
 _MOST = 1 << 18
@@ -43,14 +45,14 @@ class Known:
     """What is known of the products of one layout from one place.
 
     run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
-    rows: where they are counted in each block of the chain, with the locks of those. torchs: whether torch's own
+    tallies: their counts and seconds in each block of the chain. torchs: whether torch's own
     operator makes them, so that autograd may see the call.
     """
 
-    __slots__ = ("rows", "run", "torchs")
+    __slots__ = ("run", "tallies", "torchs")
 
-    def __init__(self, run: Any, rows: list[tuple[Any, list[Any]]], *, torchs: bool) -> None:
-        self.run, self.rows, self.torchs = run, rows, torchs
+    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool) -> None:
+        self.run, self.tallies, self.torchs = run, tallies, torchs
 
 
 class Block:
@@ -62,7 +64,8 @@ class Block:
 
     def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
         self.owner, self.outer = owner, outer
-        self.thread = threading.get_ident()
+        # By the numbers that autograd gave their nodes: where the thread's forward products came from.
+        self.origins: dict[int, Spot] = owner.origins.setdefault(threading.get_ident(), {})
         # A block that is open within itself counts once.
         around = () if outer is None else (block for block in outer.chain if block.owner is not owner)
         self.chain: list[Block] = [self, *around]
@@ -75,19 +78,25 @@ class Block:
         """A product that torch makes, called above autograd; None for one that has to be `seen`."""
         node = _autograd_node()
         if node is None:
-            spot = self.spots.here()
+            spot = self.spots.here(3)  # above the kernel
             known = spot.forward
         else:
             spot = self._spot_behind(node)
             known = spot.backward
         if spot.place.internal:
             return function(*args)
-        found = None if args[-1].is_cuda else known.get(_layout(number, *args))
+        found = known.get(_layout(number, *args))
         if found is None or not found.torchs:
             return None
-        value = self._again(found, function, args, spot)
-        if value is not None and node is None and value.requires_grad:
-            self._remember(spot)
+        start = _clock()
+        value = found.run(*args)
+        if value is not None:
+            seconds = _clock() - start
+            for tally in found.tallies:
+                tally[0] += 1
+                tally[1] += seconds
+            if node is None and value.requires_grad:
+                self._remember(spot)
         return value
 
     def seen(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -115,7 +124,7 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        key = None if number < 0 or kwargs or args[-1].is_cuda else _layout(number, *args)
+        key = None if number < 0 or kwargs else _layout(number, *args)
         found = None if key is None else known.get(key)
         value = None if found is None else self._again(found, function, args, spot)
         return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
@@ -130,10 +139,9 @@ class Block:
             raise
         if value is not None:
             seconds = time.perf_counter() - start
-            for lock, row in found.rows:
-                with lock:
-                    row[1] += 1
-                    row[2] += seconds
+            for tally in found.tallies:
+                tally[0] += 1
+                tally[1] += seconds
         return value
 
     def hidden(self, function: Any, what: str) -> None:
@@ -178,15 +186,15 @@ class Block:
             except PrismmError as error:
                 _note(error, function, place)
                 raise
-        rows = []
+        calls = []
         for block in self.chain:
             entered = rule if block is decided else None
-            row = block.enter(gemm, place, backward, method, entered, reason, clock, value)
-            rows.append((block.owner.record.lock, row))
+            calls.append(block.enter(gemm, place, backward, method, entered, reason, clock, value))
         if key is not None and run is not None and not self.keeps_calls:
             if len(known) >= _LAYOUTS:
                 known.clear()
-            known[key] = Known(run, rows, torchs=torchs)
+            tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
+            known[key] = Known(run, tallies, torchs=torchs)
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
@@ -206,18 +214,18 @@ class Block:
 
     def _remember(self, spot: Spot) -> None:
         """Note where a call comes from whose node has just taken a number: its backward products will carry that."""
-        number = self.thread, _sequence_number() - 1
+        number = _sequence_number() - 1
         for block in self.chain:
-            origins = block.owner.origins
+            origins = block.origins
+            origins[number] = spot
             if len(origins) >= _MOST:
                 _forget_older(origins)
-            origins[number] = spot
 
     def _spot_behind(self, node: Any) -> Spot:
         """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
         number = node._sequence_nr()
         for block in self.chain:
-            spot = block.owner.origins.get((block.thread, number))
+            spot = block.origins.get(number)
             if spot is not None:
                 return spot if spot.owner is self.spots else self.spots.of(spot.place)
         return self.spots.here()
@@ -225,8 +233,8 @@ class Block:
     def enter(
         self, gemm: Any, place: Place, backward: bool, method: Method, rule: int | None, reason: str, clock: _Clock,
         result: Any,
-    ) -> Any:  # fmt: skip
-        """Enter a product into the record; returns the row in which others alike are counted."""
+    ) -> Call:  # fmt: skip
+        """Enter a product into the record."""
         record = self.owner.record
         number = record.take_number()
         batch, m, k, n = gemm.shape
@@ -238,7 +246,8 @@ class Block:
         )  # fmt: skip
         if follows:
             self.produced([result], frozenset([number]))
-        return record.add(call, clock.events)
+        record.add(call, clock.events)
+        return call
 
     # Dependencies are kept by storage: views share it, and a write into a part counts for the whole.
 
@@ -278,19 +287,20 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 
 
 def _layout(number: int, *args: Any) -> Any:
-    """All of an operator's arguments but their values, where they are two tensors, or three of which the first is
-    added. What is of another type or on another device than the first operand is for torch to refuse.
+    """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
+    added, on a CPU; else None. What is of another type or on another device than the first operand is for torch to
+    refuse.
     """
+    a, b = args[-2], args[-1]
+    if not a.is_cpu or a.layout is not _STRIDED or b.layout is not _STRIDED:
+        return None
     if len(args) == 2:
-        a, b = args
-        return number, a.shape, b.shape, type(a), type(b), a.dtype, a.layout, b.layout, a.device
-    c, a, b = args
-    return (
-        number, a.shape, b.shape, c.shape, type(a), type(b), type(c), a.dtype, a.layout, b.layout, c.layout, a.device
-    )  # fmt: skip
+        return number, a.shape, b.shape, a.dtype, type(a), type(b)
+    c = args[0]
+    return (number, a.shape, b.shape, a.dtype, type(a), type(b), c.shape, type(c)) if c.layout is _STRIDED else None
 
 
-def _forget_older(origins: dict[Any, Spot]) -> None:
+def _forget_older(origins: dict[int, Spot]) -> None:
     """Drop the older half: graphs that old were run through, or forgotten."""
     for key in list(itertools.islice(origins, _MOST // 2)):
         origins.pop(key, None)

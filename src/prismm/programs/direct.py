@@ -8,6 +8,7 @@ as well. What is not ordinary goes the long way.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from prismm.cpu import blas_threads
 from prismm.cpu.backend import problem_of
 from prismm.cpu.choice import RESIDUE_WORK, may_beat_blas, measured_engine
 from prismm.cpu.engines.named import BLAS
-from prismm.cpu.kernels.energy import energy32, energy64
+from prismm.cpu.kernels.energy import CONSTANTS, energy32, energy64
 from prismm.cpu.native.product import SHORT
 from prismm.programs.gemms import Gemm, Method
 
@@ -96,15 +97,12 @@ def _weighs_residues(m: int, k: int, n: int, dtype: torch.dtype) -> bool:
 
 def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, count: int) -> Run:
     """count: of the real and imaginary parts of a result, which is a new tensor without gaps."""
-    may_be_reduced, check_arithmetic = environment.float32_may_be_reduced(), environment.check_arithmetic
-    energy = (energy32 if single else energy64).compile() if count <= AT_ONCE else None
+    precision, full = environment.float32_precision(), environment.FULL
+    energy, place = (energy32 if single else energy64).compile(), _place()[0]
 
     def run(*args: Any) -> Any:
-        if environment.variable(b"PRISMM_ENGINE"):
+        if (single and precision() not in full) or _autocast():
             return None
-        if (single and may_be_reduced() and environment.reduced_float32() is not None) or _autocast():
-            return None
-        check_arithmetic()
         if shared and not blas_threads.torch_is_right():
             return None
         if long and not (energy_of(args[-2]) < _FAR and energy_of(args[-1]) < _FAR):
@@ -112,10 +110,21 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, coun
         # Torch's functions are called faster than its operators are, but modes of functions would see a call of their
         # program's that it does not make.
         value = function(*args) if _function_modes() else quick(*args)
-        found = energy_of(value) if energy is None else energy(value.data_ptr(), count)
-        return value if found < _INF else None
+        if count <= AT_ONCE:
+            return value if energy(value.data_ptr(), count, place) < _INF else None
+        return value if energy(0, 0, place) == 0.0 and energy_of(value) < _INF else None
 
     return run
+
+
+@functools.cache
+def _place() -> tuple[int, Any]:
+    """The address of what `energy32` and `energy64` compare, and what lies there."""
+    names = [ctypes.create_string_buffer(name) for name in environment.SETTINGS]
+    getenv = ctypes.cast(ctypes.PyDLL(None).getenv, ctypes.c_void_p).value or 0
+    words = np.array([getenv, len(names), *map(ctypes.addressof, names)], np.int64)
+    table = np.concatenate([np.array(CONSTANTS).view(np.int64), words])
+    return table.ctypes.data, (names, table)
 
 
 _INF = math.inf

@@ -91,7 +91,7 @@ class emulate(contextlib.ContextDecorator):
         self.attention = attention
         self.record = Record(self.policy, keeps_calls=calls or dependencies)
         self.dependencies = dependencies
-        self.origins: dict[tuple[int, int], Spot] = {}
+        self.origins: dict[int, dict[int, Spot]] = {}
         self.producers: dict[int, tuple[Any, frozenset[int]]] = {}
         self._entered = threading.local()
 

@@ -140,15 +140,14 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
         try:
             if _level() is not None:  # the levels of torch.func come here again with tensors of their own
                 return function(*args, **kwargs)
-            block: Block | None = innermost()
+            if number >= 0 and not kwargs and not _modes() and forward_ad._current_level < 0:
+                value = _get(_BLOCK).known_product(number, function, args)
+                if value is not None:
+                    return value
+            block = innermost()
             if block is None or getattr(BUSY, "depth", 0):
                 return function(*args, **kwargs)
-            if not _modes():
-                if number >= 0 and not kwargs and forward_ad._current_level < 0:
-                    value = block.known_product(number, function, args)
-                    if value is not None:
-                        return value
-            elif _dynamo_is_tracing():
+            if _modes() and _dynamo_is_tracing():
                 raise NotImplementedError(_UNCOMPILED)
             return block.seen(function, args, kwargs)
         finally:
