@@ -1,7 +1,7 @@
 """A block of `emulate` in one thread: what it does with the products of the program that runs in it.
 
 What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
-described and entered into the record, and on a CPU the others find all that in one dictionary.
+described and entered into the record, and the others find all that in one dictionary.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Known:
 
     run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
     tallies: their counts and seconds in each block of the chain. torchs: whether torch's own
-    operator makes them, so that autograd may see the call.
+    operator makes them on a CPU, so that autograd may see the call. on_gpu: whether they are made there.
     """
 
-    __slots__ = ("run", "tallies", "torchs")
+    __slots__ = ("on_gpu", "run", "tallies", "torchs")
 
-    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool) -> None:
-        self.run, self.tallies, self.torchs = run, tallies, torchs
+    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool, on_gpu: bool) -> None:
+        self.run, self.tallies, self.torchs, self.on_gpu = run, tallies, torchs and not on_gpu, on_gpu
 
 
 class Block:
@@ -131,14 +131,23 @@ class Block:
 
     def _again(self, found: Known, function: Any, args: Any, spot: Spot) -> Any:
         """A product like one that was made before, counted; None for one that has to be looked at as the first was."""
-        start = time.perf_counter()
+        clock = _Clock(args) if found.on_gpu else None
+        start = _clock()
+        if clock is not None:
+            clock.begin()
         try:
             value = found.run(*args)
         except PrismmError as error:
             _note(error, function, spot.place)
             raise
-        if value is not None:
-            seconds = time.perf_counter() - start
+        if value is None:
+            return None
+        if clock is not None:
+            clock.stop()
+            for block, tally in zip(self.chain, found.tallies, strict=True):
+                block.owner.record.count(tally, clock.seconds, clock.events)
+        else:
+            seconds = _clock() - start
             for tally in found.tallies:
                 tally[0] += 1
                 tally[1] += seconds
@@ -194,7 +203,7 @@ class Block:
             if len(known) >= _LAYOUTS:
                 known.clear()
             tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
-            known[key] = Known(run, tallies, torchs=torchs)
+            known[key] = Known(run, tallies, torchs=torchs, on_gpu=gemm.a.is_cuda)
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
@@ -288,12 +297,16 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 
 def _layout(number: int, *args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
-    added, on a CPU; else None. What is of another type or on another device than the first operand is for torch to
-    refuse.
+    added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
+    for torch to refuse.
     """
     a, b = args[-2], args[-1]
-    if not a.is_cpu or a.layout is not _STRIDED or b.layout is not _STRIDED:
+    if a.layout is not _STRIDED or b.layout is not _STRIDED:
         return None
+    if not a.is_cpu:
+        # There torch takes a number that lies on a CPU, too.
+        kinds = *map(type, args), *(x.device for x in args), *(x.dtype for x in args), *(x.layout for x in args)
+        return (number, a.device, *(x.shape for x in args), *kinds) if a.is_cuda else None
     if len(args) == 2:
         return number, a.shape, b.shape, a.dtype, type(a), type(b)
     c = args[0]

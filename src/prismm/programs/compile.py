@@ -100,13 +100,12 @@ def _outside(compiled: Any) -> Any:
             emulate.note_hidden("compiled code", "a program of prismm.compile, whose products follow its own policy")
             with intercept.put_aside():
                 return compiled(*args, **kwargs)
-        if torch._C._len_torch_dispatch_stack():
-            if not torch.compiler.is_compiling():
-                warnings.warn(
-                    "a dispatch mode is active, under which torch.compile compiles nothing: the products of this call "
-                    "are torch's own, not the policy's",
-                    stacklevel=2,
-                )
+        if torch._C._len_torch_dispatch_stack() and not torch.compiler.is_compiling():
+            warnings.warn(
+                "a dispatch mode is active, under which torch.compile compiles nothing: the products of this call "
+                "are torch's own, not the policy's",
+                stacklevel=2,
+            )
         return compiled(*args, **kwargs)
 
     return call

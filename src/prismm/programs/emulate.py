@@ -3,9 +3,9 @@
 A `TorchDispatchMode` sees the aten operators below autograd, so one table of nine operators covers linear, matmul,
 einsum and everything else that ends in them, whether Python or C++ called, in the forward and the backward pass. A
 `TorchFunctionMode` would see Python's calls alone: no product of the backward pass, none that C++ code makes, and
-every composite function would have to be written anew. But every operator under a mode is a call of Python's, products
-or not. So the mode is there for the operators that multiply alone, which a dispatch key tells apart (`intercept`); where
-dependencies are followed, it is there for all. Blocks belong to a thread, nest, and leave nothing behind.
+every composite function would have to be written anew. But under a mode every operator is a call of Python's. So the
+mode is there only while an operator runs that multiplies, which a dispatch key tells (`intercept`), or all the time
+where dependencies are followed. Blocks belong to a thread, nest, and leave nothing behind.
 """
 
 from __future__ import annotations
@@ -152,18 +152,18 @@ class _Mode(TorchDispatchMode):
     @intercept.untraced
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(intercept.BUSY, "depth", 0):
+        if getattr(intercept.BUSY, "depth", False):
             return func(*args, **kwargs)
         role = self.roles.get(func)
         if role is None:
             role = self.roles[func] = _role_of(func)
         if isinstance(role, int):
             # Operators that make a product are none of the program's: outer blocks let them pass.
-            intercept.BUSY.depth = 1
+            intercept.BUSY.depth = True
             try:
                 return self.block.product(role, func, args, kwargs)
             finally:
-                intercept.BUSY.depth = 0
+                intercept.BUSY.depth = False
         if role == _COMPOSITE:
             # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
             with self:

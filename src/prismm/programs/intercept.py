@@ -14,7 +14,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -26,7 +25,7 @@ from prismm.programs import gemms
 if TYPE_CHECKING:
     from prismm.programs.block import Block
 
-_F = TypeVar("_F", bound=FunctionType)
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _KEY = "DeferredInit"
 _BLOCK = "prismm.programs.block"
@@ -127,8 +126,9 @@ def put_aside() -> Iterator[None]:
 def untraced(function: _F) -> _F:
     """The function, which torch.compile leaves as it is, with all that it calls."""
     frames: Any = torch._C._dynamo.eval_frame
+    code: Any = function.__code__
     skip = frames._FrameAction.SKIP
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     return function
 
 
@@ -145,7 +145,7 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
                 if value is not None:
                     return value
             block = innermost()
-            if block is None or getattr(BUSY, "depth", 0):
+            if block is None or getattr(BUSY, "depth", False):
                 return function(*args, **kwargs)
             if _modes() and _dynamo_is_tracing():
                 raise NotImplementedError(_UNCOMPILED)
@@ -165,7 +165,7 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
         _exclude(key, True)
         try:
             block = innermost() if _level() is None else None
-            if block is not None and not getattr(BUSY, "depth", 0):
+            if block is not None and not getattr(BUSY, "depth", False):
                 if _modes() and _dynamo_is_tracing():
                     raise NotImplementedError(_UNCOMPILED)
                 block.hidden(function, what)

@@ -61,10 +61,10 @@ def _usual(place):
     if x[0] * x[1] == 0.0 or x[2] * x[3] == 0.0 or x[3] + x[4] != x[3] or x[3] + x[5] != x[6]:
         return False
     table = words_at(place)
+    named = 0
     for i in range(table[8]):
-        if _value_of(table[7], table[9 + i]) != 0:
-            return False
-    return True
+        named += _value_of(table[7], table[9 + i]) != 0
+    return named == 0
 
 
 @device_any_order
