@@ -59,7 +59,8 @@ class Block:
     """One block in one thread, and in the threads that autograd lends it.
 
     outer: the block around it. mode: makes the dispatch mode that brings it products. chain: this block and those
-    around it, the innermost one first. depth: how many of the program's own modes are around it.
+    around it, the innermost one first. depth: how many of the program's own modes are around it. meets_dynamo: whether
+    torch.compile came upon one of its products.
     """
 
     def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
@@ -72,10 +73,14 @@ class Block:
         self.spots = Spots(owner.models)
         self.follows = any(block.owner.dependencies for block in self.chain)
         self.mode, self.depth = mode(self), intercept.plain_modes()
+        self.interception: Any = None
+        self.meets_dynamo = False
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
         """A product that torch makes, called above autograd; None for one that has to be `seen`."""
+        if self.meets_dynamo:
+            return None
         node = _autograd_node()
         if node is None:
             spot = self.spots.here(3)  # above the kernel
@@ -103,6 +108,8 @@ class Block:
         """What an operator returns under the block's mode, which lies within the modes that the program has opened
         before the block, and around those that it has opened since.
         """
+        if self.interception.by_mode:
+            return function(*args, **kwargs)
         inner = [_pop_mode(None) for _ in range(intercept.plain_modes() - self.depth)]
         _push_mode(self.mode)
         for mode in reversed(inner):

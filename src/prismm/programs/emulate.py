@@ -111,8 +111,6 @@ class emulate(contextlib.ContextDecorator):
         one = Block(self, intercept.innermost(), _Mode)
         key = None if one.follows else intercept.key()
         block.callback(intercept.Interception(one, key=key).end)
-        if key is None:
-            block.enter_context(one.mode)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record

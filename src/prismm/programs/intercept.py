@@ -50,7 +50,8 @@ def innermost() -> Block | None:
 
 
 class Interception:
-    """A thread's products go to a block until `end`. key: by the key's kernels; else some mode brings them.
+    """A thread's products go to a block until `end`. key: by the key's kernels; else by the block's mode, which stays
+    on the thread's stack (by_mode).
 
     >>> from prismm.programs import intercept
     >>> intercept.innermost() is None
@@ -58,14 +59,28 @@ class Interception:
     """
 
     def __init__(self, block: Block, *, key: Any) -> None:
-        self._outer, self._key = innermost(), _key()
+        self._block, self._outer, self._key, self._thread = block, innermost(), _key(), threading.get_ident()
         self._included = self._key is not None and _is_included(self._key)
+        self.by_mode = False
         _set(_BLOCK, block)
         if self._key is not None:
             _include(self._key, key is not None)
+        if key is None:
+            self.stay()
+        block.interception = self
+
+    def stay(self) -> None:
+        """Leave the block's mode on the stack instead: Dynamo compiles nothing under it."""
+        if not self.by_mode and threading.get_ident() == self._thread and plain_modes() == self._block.depth:
+            torch._C._push_on_torch_dispatch_stack(self._block.mode)
+            self.by_mode = True
+            if self._key is not None:
+                _include(self._key, False)
 
     def end(self) -> None:
         """As it was before."""
+        if self.by_mode:
+            torch._C._pop_torch_dispatch_stack(None)
         if self._key is not None:
             _include(self._key, self._included)
         if self._outer is None:
@@ -148,7 +163,10 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
             if block is None or getattr(BUSY, "depth", False):
                 return function(*args, **kwargs)
             if _modes() and _dynamo_is_tracing():
+                block.meets_dynamo = True
                 raise NotImplementedError(_UNCOMPILED)
+            if block.meets_dynamo:
+                block.interception.stay()
             return block.seen(function, args, kwargs)
         finally:
             _exclude(key, False)
@@ -167,7 +185,10 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
             block = innermost() if _level() is None else None
             if block is not None and not getattr(BUSY, "depth", False):
                 if _modes() and _dynamo_is_tracing():
+                    block.meets_dynamo = True
                     raise NotImplementedError(_UNCOMPILED)
+                if block.meets_dynamo:
+                    block.interception.stay()
                 block.hidden(function, what)
             return function(*args, **kwargs)
         finally:
