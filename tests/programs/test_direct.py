@@ -71,7 +71,7 @@ def test_long_sums_hide_no_overflow():
     a = torch.full((2, 2048), 2.0**64)
     b = torch.full((2048, 2), 2.0**63)
     b[1024:] = -(2.0**63)
-    run = direct._run(torch.ops.aten.mm.default, torch.mm, True, True, True, direct._small)
+    run = direct._run(torch.ops.aten.mm.default, torch.mm, True, True, True, 4)
     assert run(a, b) is None and run(a * 2.0**-64, b * 2.0**-63) is not None
     with emulate("native"):
         found = [a @ b for _ in range(2)]
@@ -95,7 +95,7 @@ def test_sums_meet_the_native_bound(name, seed):
 
 def test_an_engine_that_is_asked_for_meanwhile(seed, monkeypatch):
     a, b, _ = operands(seed, torch.float32)
-    run = direct._run(torch.ops.aten.mm.default, torch.mm, True, False, False, direct._small)
+    run = direct._run(torch.ops.aten.mm.default, torch.mm, True, False, False, 12)
     assert torch.equal(run(a, b), a @ b)
     monkeypatch.setenv("PRISMM_ENGINE", "cpu:float64")
     assert run(a, b) is None
@@ -141,6 +141,5 @@ def test_energies(shape, dtype, seed):
     exact = float((x.abs().double() ** 2).sum())
     for one in (x, x.mT):
         assert abs(direct.energy_of(one) - exact) <= 1e-4 * exact
-    assert abs(direct._middling(x) - exact) <= 1e-4 * exact
     x[-1, -1] = torch.inf
-    assert not direct.energy_of(x) < np.inf and not direct._middling(x) < np.inf and not direct._small(x) < np.inf
+    assert not direct.energy_of(x) < np.inf

@@ -42,21 +42,26 @@ def stacked(f: Callable[..., np.ndarray], *batches: torch.Tensor) -> np.ndarray:
     return np.stack([f(*one) for one in zip(*batches, strict=True)])
 
 
-def test_nothing_is_left_over():
-    def stacks() -> tuple[int, int]:
-        return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+@pytest.mark.parametrize("dependencies", [False, True])
+def test_nothing_is_left_over(dependencies):
+    def state() -> tuple[object, ...]:
+        keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+        stacks = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+        return prismm.programs.emulate.is_active(), *stacks, *(one.raw_repr() for one in keys)
 
-    before = stacks()
-    block = emulate("native", attention="decomposed")
+    before = state()
+    block = emulate("native", attention="decomposed", dependencies=dependencies)
     with pytest.raises(ZeroDivisionError), block:
-        assert stacks() == (before[0] + 1, before[1] + 1)
+        within = state()
+        assert within[0] and within[2] == before[2] + 1 and within != before
         torch.ones(2, 2) @ torch.ones(2, 2)
+        assert state() == within
         _ = 1 / 0
-    assert stacks() == before
+    assert state() == before and not before[0]
     assert [row.count for row in block.record.rows] == [1]
     with block, block:  # again, and within itself
         torch.ones(2, 2) @ torch.ones(2, 2)
-    assert stacks() == before
+    assert state() == before
     assert sum(row.count for row in block.record.rows) == 2  # a block within itself counts a product once
 
 
@@ -263,7 +268,7 @@ def test_a_failure_names_its_place_and_changes_nothing():
         torch.mm(a, a, out=out)
     assert any("in mm of module 'here', test_emulate.py:" in note for note in caught.value.__notes__)
     assert (out == 7.0).all()
-    assert not getattr(prismm.programs.emulate._BUSY, "depth", 0)
+    assert not getattr(prismm.programs.intercept.BUSY, "depth", 0)
 
 
 def test_what_torch_refuses_is_refused_by_torch():

@@ -22,6 +22,10 @@ _SMALLEST = 2.0**-1074
 _HALF = 0.5
 _DEFAULT = "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)), which is C's fesetenv(FE_DFL_ENV) on Linux"
 _FPMATH = b"ONEDNN_DEFAULT_FPMATH_MODE"
+FULL = "none", "ieee"
+"""What torch's flag of float32 products says where they have all their bits."""
+SETTINGS = b"PRISMM_ENGINE", _FPMATH
+"""Variables that may change how a product on a CPU is made."""
 
 
 @functools.cache
@@ -71,8 +75,8 @@ def reduced_float32() -> str | None:
     if mode and mode.upper() != b"STRICT":
         return f"{_FPMATH.decode()}={mode.decode(errors='replace').upper()}"
     if sys.modules.get("torch") is not None:
-        precision = _precision()()
-        if precision not in ("none", "ieee"):
+        precision = float32_precision()()
+        if precision not in FULL:
             return f"torch.backends.mkldnn.matmul.fp32_precision is {precision!r}"
     return None
 
@@ -80,7 +84,7 @@ def reduced_float32() -> str | None:
 @functools.cache
 def float32_may_be_reduced() -> Callable[[], bool]:
     """A function that tells in half a microsecond whether `reduced_float32` has to be asked."""
-    setting, precision, full = reader(), _precision(), ("none", "ieee")
+    setting, precision, full = reader(), float32_precision(), FULL
 
     def asked() -> bool:
         return precision() not in full or setting(_FPMATH) is not None
@@ -103,7 +107,7 @@ _NOTHING = contextlib.nullcontext()
 
 
 @functools.cache
-def _precision() -> Callable[[], str]:
+def float32_precision() -> Callable[[], str]:
     """What reads torch's flag of float32 products on CPUs, whichever of its old and new flags set it.
 
     `torch.get_float32_matmul_precision` raises where they disagree, about GPUs too.

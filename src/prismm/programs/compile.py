@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch.utils._python_dispatch import _disable_current_modes
 
 from prismm import __version__
 from prismm.errors import ArgumentError
-from prismm.programs import derivatives, gemms, operators, places, policy, recipe
+from prismm.programs import derivatives, gemms, intercept, operators, places, policy, recipe
 from prismm.programs.policy import Policy
 
 _HOOK = "joint_custom_pre_pass"
@@ -95,21 +94,18 @@ def _outside(compiled: Any) -> Any:
 
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._len_torch_dispatch_stack():
+        if intercept.innermost() is not None:
             from prismm.programs import emulate
 
-            if emulate.is_active():
-                emulate.note_hidden(
-                    "compiled code", "a program of prismm.compile, whose products follow its own policy"
-                )
-                with _disable_current_modes():
-                    return compiled(*args, **kwargs)
-            if not torch.compiler.is_compiling():
-                warnings.warn(
-                    "a dispatch mode is active, under which torch.compile compiles nothing: the products of this call "
-                    "are torch's own, not the policy's",
-                    stacklevel=2,
-                )
+            emulate.note_hidden("compiled code", "a program of prismm.compile, whose products follow its own policy")
+            with intercept.put_aside():
+                return compiled(*args, **kwargs)
+        if torch._C._len_torch_dispatch_stack() and not torch.compiler.is_compiling():
+            warnings.warn(
+                "a dispatch mode is active, under which torch.compile compiles nothing: the products of this call "
+                "are torch's own, not the policy's",
+                stacklevel=2,
+            )
         return compiled(*args, **kwargs)
 
     return call

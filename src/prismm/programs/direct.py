@@ -8,6 +8,7 @@ as well. What is not ordinary goes the long way.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from prismm.cpu import blas_threads
 from prismm.cpu.backend import problem_of
 from prismm.cpu.choice import RESIDUE_WORK, may_beat_blas, measured_engine
 from prismm.cpu.engines.named import BLAS
-from prismm.cpu.native.product import PIECE, SHORT
+from prismm.cpu.kernels.energy import CONSTANTS, energy32, energy64
+from prismm.cpu.native.product import SHORT
 from prismm.programs.gemms import Gemm, Method
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ _FUNCTIONS = {
 
 _SINGLE = (torch.float32, torch.complex64)
 _TYPES = frozenset((*_SINGLE, torch.float64, torch.complex128))
-_vdot = getattr(np.vdot, "_implementation", np.vdot)
 _autocast = torch._C._is_any_autocast_enabled
 _function_modes = torch._C._len_torch_function_stack
 
@@ -70,8 +71,7 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
     terms = k * (2 if gemm.dtype.is_complex else 1) + (0 if gemm.c is None else 3)
     run = _run(
         function, _FUNCTIONS[gemm.operator], single, terms >= 2 * SHORT[4 if single else 8],
-        m * k * n >= blas_threads.SHARED_WORK,
-        _small if size <= PIECE else _middling if size <= 8 * PIECE else energy_of,
+        m * k * n >= blas_threads.SHARED_WORK, size * (2 if gemm.dtype.is_complex else 1),
     )  # fmt: skip
     return run, _method(gemm, k)
 
@@ -95,15 +95,14 @@ def _weighs_residues(m: int, k: int, n: int, dtype: torch.dtype) -> bool:
     return may_beat_blas(problem)
 
 
-def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, energy: Callable[[Any], float]) -> Run:
-    may_be_reduced, check_arithmetic = environment.float32_may_be_reduced(), environment.check_arithmetic
+def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, count: int) -> Run:
+    """count: of the real and imaginary parts of a result, which is a new tensor without gaps."""
+    precision, full = environment.float32_precision(), environment.FULL
+    energy, place = (energy32 if single else energy64).compile(), _place()[0]
 
     def run(*args: Any) -> Any:
-        if environment.variable(b"PRISMM_ENGINE"):
+        if (single and precision() not in full) or _autocast():
             return None
-        if (single and may_be_reduced() and environment.reduced_float32() is not None) or _autocast():
-            return None
-        check_arithmetic()
         if shared and not blas_threads.torch_is_right():
             return None
         if long and not (energy_of(args[-2]) < _FAR and energy_of(args[-1]) < _FAR):
@@ -111,27 +110,28 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, ener
         # Torch's functions are called faster than its operators are, but modes of functions would see a call of their
         # program's that it does not make.
         value = function(*args) if _function_modes() else quick(*args)
-        return value if energy(value) < math.inf else None
+        if count <= AT_ONCE:
+            return value if energy(value.data_ptr(), count, place) < _INF else None
+        return value if energy(0, 0, place) == 0.0 and energy_of(value) < _INF else None
 
     return run
 
 
+@functools.cache
+def _place() -> tuple[int, Any]:
+    """The address of what `energy32` and `energy64` compare, and what lies there."""
+    names = [ctypes.create_string_buffer(name) for name in environment.SETTINGS]
+    getenv = ctypes.cast(ctypes.PyDLL(None).getenv, ctypes.c_void_p).value or 0
+    words = np.array([getenv, len(names), *map(ctypes.addressof, names)], np.int64)
+    table = np.concatenate([np.array(CONSTANTS).view(np.int64), words])
+    return table.ctypes.data, (names, table)
+
+
+_INF = math.inf
+AT_ONCE = 1 << 16
+"""Numbers that are looked at in one call; more of them are shared by torch's threads."""
 _FAR = 2.0**80
 """A bound for the operands' energies: with it no product of long rows and columns comes near an overflow."""
-
-
-def _small(x: torch.Tensor) -> float:
-    flat = x.numpy()
-    return float(_vdot(flat, flat).real)
-
-
-def _middling(x: torch.Tensor) -> float:
-    flat = x.numpy().reshape(-1)
-    total = 0.0
-    for start in range(0, flat.size, PIECE):
-        piece = flat[start : start + PIECE]
-        total += float(_vdot(piece, piece).real)
-    return total
 
 
 def energy_of(x: torch.Tensor) -> float:
@@ -140,7 +140,8 @@ def energy_of(x: torch.Tensor) -> float:
     >>> energy_of(torch.tensor([[3.0, 4.0]]))
     25.0
     """
+    x = x.detach()
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     y = x if x.is_contiguous() or x.ndim < 2 else x.mT
-    flat = (y if y.is_contiguous() else x).detach().reshape(-1)
+    flat = (y if y.is_contiguous() else x).reshape(-1)
     return float(torch.dot(flat, flat))

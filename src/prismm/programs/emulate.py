@@ -3,7 +3,9 @@
 A `TorchDispatchMode` sees the aten operators below autograd, so one table of nine operators covers linear, matmul,
 einsum and everything else that ends in them, whether Python or C++ called, in the forward and the backward pass. A
 `TorchFunctionMode` would see Python's calls alone: no product of the backward pass, none that C++ code makes, and
-every composite function would have to be written anew. Modes belong to a thread, nest, and go when their block ends.
+every composite function would have to be written anew. But under a mode every operator is a call of Python's. So the
+mode is there only while an operator runs that multiplies, which a dispatch key tells (`intercept`), or all the time
+where dependencies are followed. Blocks belong to a thread, nest, and leave nothing behind.
 """
 
 from __future__ import annotations
@@ -16,16 +18,15 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from prismm.errors import ArgumentError
-from prismm.programs import gemms
+from prismm.programs import gemms, intercept
 from prismm.programs.block import Block
 from prismm.programs.places import Spot
 from prismm.programs.policy import Policy
 from prismm.programs.record import Record
 
-_BUSY = threading.local()
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -90,7 +91,7 @@ class emulate(contextlib.ContextDecorator):
         self.attention = attention
         self.record = Record(self.policy, keeps_calls=calls or dependencies)
         self.dependencies = dependencies
-        self.origins: dict[tuple[int, int], Spot] = {}
+        self.origins: dict[int, dict[int, Spot]] = {}
         self.producers: dict[int, tuple[Any, frozenset[int]]] = {}
         self._entered = threading.local()
 
@@ -107,7 +108,9 @@ class emulate(contextlib.ContextDecorator):
             from prismm.programs.attention import Decomposed
 
             block.enter_context(Decomposed())
-        block.enter_context(_Mode(self))
+        one = Block(self, intercept.innermost(), _Mode)
+        key = None if one.follows else intercept.key()
+        block.callback(intercept.Interception(one, key=key).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record
@@ -121,40 +124,44 @@ class emulate(contextlib.ContextDecorator):
 
 def is_active() -> bool:
     """Whether a block is open in this thread."""
-    return any(isinstance(mode, _Mode) for mode in _get_current_dispatch_mode_stack())
+    return intercept.innermost() is not None
 
 
 def note_hidden(operator: str, what: str) -> None:
     """Tell the blocks that are open in this thread of something that multiplies out of their reach."""
-    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
-    if modes:
-        block = modes[-1].block
+    block = intercept.innermost()
+    if block is not None:
         block.hide(operator, block.spots.here().place, what)
 
 
 class _Mode(TorchDispatchMode):
     """The interception of one block in one thread (and in the threads that autograd lends it)."""
 
-    def __init__(self, owner: emulate) -> None:
+    def __init__(self, block: Block) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        outer = [mode.block for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
-        self.block: Block = Block(owner, outer[-1] if outer else None)
+        self.block = block
         self.roles = _roles()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would wrap `__torch_dispatch__` in what takes as long as it; `untraced` does without."""
+        return False
+
+    @intercept.untraced
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(_BUSY, "depth", 0):
+        if getattr(intercept.BUSY, "depth", False):
             return func(*args, **kwargs)
         role = self.roles.get(func)
         if role is None:
             role = self.roles[func] = _role_of(func)
         if isinstance(role, int):
             # Operators that make a product are none of the program's: outer blocks let them pass.
-            _BUSY.depth = 1
+            intercept.BUSY.depth = True
             try:
                 return self.block.product(role, func, args, kwargs)
             finally:
-                _BUSY.depth = 0
+                intercept.BUSY.depth = False
         if role == _COMPOSITE:
             # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
             with self:

@@ -167,6 +167,23 @@ def hidden(function: Any) -> str | None:
     return next((what for start, what in HIDDEN.items() if name.startswith(start)), None)
 
 
+def hidden_functions() -> tuple[Any, ...]:
+    """The aten overloads that multiply out of reach, without compositions, whose parts are seen."""
+    import torch
+
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        if space != "aten" or not rest.startswith((*HIDDEN,)):
+            continue
+        operator, _, overload = rest.partition(".")
+        packet = getattr(torch.ops.aten, operator, None)
+        function = getattr(packet, overload or "default", None) if packet is not None else None
+        if function is not None and hidden(function) and not function._can_decompose():
+            found.append(function)
+    return tuple(found)
+
+
 def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced: bool = False) -> Gemm | str:
     """The product that a call of an aten overload asks for, or why prismm leaves it to torch.
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from prismm import dispatch
 from prismm.core.environment import outside_autocast
 from prismm.errors import ArgumentError, PrismmError
+from prismm.programs import intercept
 from prismm.programs.recipe import Recipe
 
 _FOREIGN = 2.0**-6
@@ -135,7 +135,7 @@ def _rows(x: torch.Tensor) -> torch.Tensor:
 def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], recipe: Recipe) -> torch.Tensor:
     """G^T·X over all rows."""
     g, x = (torch.cat(parts) for parts in zip(*rows, strict=True))
-    with torch.no_grad(), _disable_current_modes(), outside_autocast():  # these products are not the program's
+    with torch.no_grad(), intercept.put_aside(), outside_autocast():  # these products are not the program's
         gradient: torch.Tensor = dispatch.matmul(g.T, x, recipe.asked())
         gradient = gradient.to(parameter.dtype).reshape(parameter.shape)
         # Under autocast gradients come narrower than inputs.

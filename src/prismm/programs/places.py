@@ -137,27 +137,34 @@ class Spots:
 
         self.models, self._call = models, Module._wrapped_call_impl.__code__
         self._known: dict[Any, Spot] = {}
+        self._kinds: dict[str, str] = {}
         self._of_places: dict[Place, Spot] = {}
 
-    def here(self) -> Spot:
-        """Where the caller's product comes from."""
-        call, modules, internal = self._call, [], False
+    def here(self, above: int = 1) -> Spot:
+        """Where the caller's product comes from; looked for that many frames above this one."""
+        call, kinds, modules, internal = self._call, self._kinds, [], False
         user: Any = None
-        frame: Any = sys._getframe(1)
+        frame: Any = sys._getframe(above)
         while frame is not None:
             code = frame.f_code
             if code is call:
                 modules.append(frame.f_locals["self"])
-            elif user is None:
-                kind = _kind(code.co_filename)
-                if kind == "prismm":
-                    internal = True
-                elif kind == "user":
+            else:
+                kind = kinds.get(code.co_filename)
+                if kind is None:
+                    kind = kinds[code.co_filename] = _kind(code.co_filename)
+                if kind == "user":
                     user = frame
+                    break
+                internal = internal or kind == "prismm"
             frame = frame.f_back
         # A spot holds its code, so that no other has that identity.
-        at = (None, 0) if user is None else (id(user.f_code), user.f_lasti)
-        key = (*at, internal, *modules, *_stack())
+        at: tuple[Any, ...] = (None, 0, internal) if user is None else (id(code), user.f_lasti, internal)
+        while frame is not None:
+            if frame.f_code is call:
+                modules.append(frame.f_locals["self"])
+            frame = frame.f_back
+        key = (*at, *modules, *getattr(_SCOPES, "names", ()))
         found = self._known.get(key)
         if found is None:
             where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"

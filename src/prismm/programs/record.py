@@ -116,7 +116,8 @@ class Record:
     wall_seconds: float = 0.0
     _rows: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict, repr=False)
     _unseen: dict[tuple[str, str, str, str], int] = field(default_factory=dict, repr=False)
-    _waiting: list[tuple[Call, Any, Any]] = field(default_factory=list, repr=False)
+    _waiting: list[tuple[Call | list[Any], Any, Any]] = field(default_factory=list, repr=False)
+    _tallies: list[tuple[Call, list[Any]]] = field(default_factory=list, repr=False)
     lock: Any = field(default_factory=threading.Lock, repr=False)
     _count: int = 0
     _open: int = 0
@@ -144,10 +145,8 @@ class Record:
             self._count += 1
             return self._count - 1
 
-    def add(self, call: Call, events: tuple[Any, Any] | None = None) -> list[Any]:
-        """Enter a call; `events` are the two on a GPU that stand around it, read when someone asks. Returns the row in
-        which calls alike are counted: the first of them, how many, and their seconds.
-        """
+    def add(self, call: Call, events: tuple[Any, Any] | None = None) -> None:
+        """Enter a call; `events` are the two on a GPU that stand around it, read when someone asks."""
         with self.lock:
             if events is not None:
                 self._waiting.append((call, *events))
@@ -155,7 +154,24 @@ class Record:
                     self._read_events()
             else:
                 self._enter(call)
-            return self._rows.setdefault(call.key, [call, 0, 0.0])
+
+    def tally(self, call: Call) -> list[Any]:
+        """A count and seconds of calls alike, which one thread keeps, without a lock; the table adds them up."""
+        found: list[Any] = [0, 0.0]
+        with self.lock:
+            self._tallies.append((call, found))
+        return found
+
+    def count(self, tally: list[Any], seconds: float, events: tuple[Any, Any] | None) -> None:
+        """Count a call of a tally that several threads keep, autograd's among them; `events` as for `add`."""
+        with self.lock:
+            tally[0] += 1
+            if events is None:
+                tally[1] += seconds
+            else:
+                self._waiting.append((tally, *events))
+                if len(self._waiting) >= 4096:
+                    self._read_events()
 
     def hide(self, operator: str, module: str, where: str, what: str) -> None:
         """Enter an operator that multiplies out of reach."""
@@ -197,9 +213,13 @@ class Record:
     def _read_events(self) -> None:
         from dataclasses import replace
 
-        for call, start, end in self._waiting:
+        for counted, start, end in self._waiting:
             end.synchronize()
-            self._enter(replace(call, seconds=start.elapsed_time(end) * 1e-3))
+            seconds = start.elapsed_time(end) * 1e-3
+            if isinstance(counted, Call):
+                self._enter(replace(counted, seconds=seconds))
+            else:
+                counted[1] += seconds
         self._waiting.clear()
 
     def _enter(self, call: Call) -> None:
@@ -215,7 +235,13 @@ class Record:
     def rows(self) -> list[Row]:
         """Products alike in one row each, the most seconds first."""
         self.synchronize()
-        return sorted((Row(*row) for row in self._rows.values()), key=lambda row: -row.seconds)
+        with self.lock:
+            found = {key: list(row) for key, row in self._rows.items()}
+            for call, (count, seconds) in self._tallies:
+                row = found.setdefault(call.key, [call, 0, 0.0])
+                row[1] += count
+                row[2] += seconds
+        return sorted((Row(*row) for row in found.values()), key=lambda row: -row.seconds)
 
     @property
     def seconds(self) -> float:

@@ -1,0 +1,132 @@
+"""What brings products to a block: the key's kernels see what the block's mode sees, and operators between are free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import prismm
+from prismm import Policy, Rule, emulate
+from prismm.programs import intercept
+from prismm.programs.block import Block
+from prismm.programs.outputs import same
+
+from .models import branches
+
+
+def outputs_of(seed: int) -> dict[str, Callable[[], Any]]:
+    """Programs that torch runs by different ways, each of them with products."""
+    model, x = branches(seed, torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    a, b, c = (torch.randn(3, 3, dtype=torch.float64, generator=generator) for _ in range(3))
+
+    def squared(y: torch.Tensor) -> torch.Tensor:
+        return (y @ b @ y).sum()
+
+    def trained() -> Any:
+        model.zero_grad()
+        model(x).square().sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    def twice() -> Any:
+        y = a.clone().requires_grad_()
+        (first,) = torch.autograd.grad(squared(y), y, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), y)
+
+    def forwards() -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(squared(forward_ad.make_dual(a, c)))
+
+    def again() -> Any:
+        y = a.clone().requires_grad_()
+        checkpoint(squared, y, use_reentrant=False).backward()
+        return y.grad
+
+    def inferred() -> Any:
+        with torch.inference_mode():
+            return torch.nn.functional.linear(a, b, c[0]), torch.einsum("ij,jk->ik", a, b), model(x)
+
+    return {
+        "training": trained,
+        "second derivatives": twice,
+        "forward derivatives": forwards,
+        "checkpoint": again,
+        "inference": inferred,
+        "torch.func.grad": lambda: torch.func.grad(squared)(a),
+        "torch.func.vmap": lambda: torch.func.vmap(lambda y: y @ b)(torch.stack([a, c])),
+        "torch.func.jvp": lambda: torch.func.jvp(squared, (a,), (c,)),
+        "torch.func.hessian": lambda: torch.func.hessian(squared)(a),
+        "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16)(lambda: a.float() @ b.float())(),
+        "in place": lambda: [a.clone().addmm_(b, c), torch.addmm(a, b, c, alpha=2), torch.mm(a, b, out=c.clone())],
+        "hidden": lambda: torch.nn.functional.conv1d(a[None], a[None].mT) + torch.linalg.solve(a, b).sum(),
+    }
+
+
+def table(record: Any) -> Counter[Any]:
+    """What a record says, without lines and times."""
+    found: Counter[Any] = Counter()
+    for row in record.rows:
+        key = row.operator, row.module, row.backward, row.batch, row.m, row.k, row.n, row.dtype, row.method, row.rule
+        found[key] += row.count
+    for operator, module, _, what, count in record.reasons:
+        found[operator, module, what] += count
+    return found
+
+
+WAYS = (
+    "training", "second derivatives", "forward derivatives", "checkpoint", "inference", "torch.func.grad",
+    "torch.func.vmap", "torch.func.jvp", "torch.func.hessian", "autocast", "in place", "hidden",
+)  # fmt: skip
+POLICIES = "native", "correctly-rounded", Policy([Rule(operator="bmm", off=True)])
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_kernels_see_what_the_mode_sees(name, seed):
+    """A block that follows dependencies has its mode around everything: the same products, and the same bits."""
+    run = outputs_of(seed)[name]
+    for policy in POLICIES:
+        with emulate(policy, dependencies=True) as by_mode:
+            expected = [run() for _ in range(3)]
+        with emulate(policy) as by_key:
+            found = [run() for _ in range(3)]
+        assert same(found, expected), policy
+        assert table(by_key) == table(by_mode) and table(by_key), policy
+
+
+def test_operators_that_make_no_product_run_without_a_mode():
+    a = torch.ones(3, 3)
+    with emulate("correctly-rounded"):
+        assert intercept.key() is not None
+        assert not torch._C._len_torch_dispatch_stack()
+        a @ a
+        assert not torch._C._len_torch_dispatch_stack()
+
+
+def test_known_products_of_torchs_run_without_a_mode(seed, monkeypatch):
+    model, x = branches(seed)
+    with emulate("native") as record:
+        model(x).sum().backward()
+        expected = [row.count for row in record.rows]
+        monkeypatch.setattr(Block, "seen", None)  # nothing else is looked at
+        model(x).sum().backward()
+    assert [row.count for row in record.rows] == [2 * count for count in expected]
+
+
+def test_a_block_ends_as_it_began_whatever_fails():
+    a = torch.ones(2, 2)
+    with emulate("native"):
+        a @ a
+        with pytest.raises(RuntimeError):
+            a @ torch.ones(3, 3)
+        with pytest.raises(ZeroDivisionError), emulate("correctly-rounded", dependencies=True), emulate("native"):
+            _ = 1 / 0
+        with intercept.put_aside():
+            a @ a
+        assert prismm.programs.emulate.is_active() and not torch._C._len_torch_dispatch_stack()
+    assert intercept.innermost() is None
