@@ -34,9 +34,7 @@ _BLOCK = "prismm.programs.block"
 BUSY = threading.local()
 """depth: whether this thread is making a product, whose own operators are none of the program's."""
 
-_known, _get, _set, _forget = (
-    torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls, torch._C._remove_obj_from_tls
-)  # fmt: skip
+_known, _get, _set = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 _modes, _level = torch._C._len_torch_dispatch_stack, torch._C._functorch.maybe_current_level
 _is_included, _include, _exclude = (
     torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_included,
@@ -83,10 +81,7 @@ class Interception:
             torch._C._pop_torch_dispatch_stack(None)
         if self._key is not None:
             _include(self._key, self._included)
-        if self._outer is None:
-            _forget(_BLOCK)
-        else:
-            _set(_BLOCK, self._outer)
+        _set(_BLOCK, self._outer)
 
 
 def plain_modes() -> int:
@@ -96,10 +91,11 @@ def plain_modes() -> int:
 
 @functools.cache
 def _key() -> Any:
-    """The key, with its kernels; None where torch lacks it, or somebody else has kernels for it."""
+    """The key, with its kernels; None where torch lacks it or what it takes, or somebody else has kernels for it."""
     try:
         key = torch._C._dispatch_key_parse(_KEY)
-    except RuntimeError:
+        untraced(_key.__wrapped__)
+    except (AttributeError, RuntimeError):
         return None
     if torch._C._dispatch_has_backend_fallback(key):
         return None
