@@ -30,9 +30,9 @@ def call(kernel: Any, **values: Any) -> Any:
 
 
 def systems() -> Iterator[tuple[int, str, ResidueSystem]]:
-    """Every system of any kind of product: (moduli of the scheme, kind, system)."""
+    """Every system that any engine uses: (moduli of the scheme, kind, system)."""
     for moduli in range(2, 23):
-        for kind, largest in KINDS.items():
+        for kind, largest in LARGEST.items():
             yield moduli, kind, residue_system(moduli, largest)
 
 
