@@ -136,8 +136,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if len(session.items) < _WHOLE or session.config.option.collectonly:
         return
     from prismm.engines import available
+    from tests.cpu.kernels import panels
 
-    folder, kernels = shared_folder(session.config._tmp_path_factory, "kernels"), all_kernels()
+    kernels = [*all_kernels(), ("panels.join_panels", panels.join_panels)]
+    folder = shared_folder(session.config._tmp_path_factory, "kernels")
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = worker * len(kernels) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     for name, kernel in kernels[first:] + kernels[:first]:
