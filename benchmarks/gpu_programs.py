@@ -80,7 +80,7 @@ class GPT(torch.nn.Module):
 
 
 class Job(NamedTuple):
-    """What is timed: a step with the input of a number; and its error, by a step of its own."""
+    """A program as it is measured. One step is timed for each input; another step gives the error."""
 
     step: Callable[[int], Any]
     error: Callable[[], float]

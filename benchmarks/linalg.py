@@ -69,7 +69,7 @@ def row(device: str, call: str, n: int, other: str, found: dict[str, float], **m
     return made
 
 
-# --- What is exact ----------------------------------------------------------------------------------------------------
+# --- Exact values -----------------------------------------------------------------------------------------------------
 
 
 def system(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

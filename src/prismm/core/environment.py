@@ -20,6 +20,8 @@ _NEXT = 1.0 + 2.0**-52
 _SMALLEST_NORMAL = 2.0**-1022
 _SMALLEST = 2.0**-1074
 _HALF = 0.5
+ARITHMETIC = _SMALLEST_NORMAL, _HALF, _SMALLEST, _ONE, _HALF_ULP, _MORE_THAN_HALF, _NEXT
+"""The numbers of `check_arithmetic`, for compiled code that checks likewise (`cpu.kernels.energy`)."""
 _DEFAULT = "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)), which is C's fesetenv(FE_DFL_ENV) on Linux"
 _FPMATH = b"ONEDNN_DEFAULT_FPMATH_MODE"
 FULL = "none", "ieee"

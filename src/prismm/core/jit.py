@@ -59,9 +59,8 @@ def _digest() -> str:
     for part in (numba.__version__, llvmlite.__version__, sys.version, sys.platform):
         digest.update(part.encode())
     package = Path(__file__).parents[1]
-    shared = [
-        Path(__file__).with_name(f"{name}.py") for name in ("compilers", "jit", "kernel_files", "limbs", "pointers")
-    ]
+    helpers = "compilers", "jit", "kernel_files", "limbs", "pointers", "variables"
+    shared = [Path(__file__).with_name(f"{name}.py") for name in helpers]
     rooms = "cpu", "numerics", "cuda/launch"
     for source in shared + sorted(x for room in rooms for x in (package / room / "kernels").glob("*.py")):
         digest.update(str(source.relative_to(package)).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prismm.core.accuracy import Target
@@ -223,3 +223,15 @@ def bound_text(scheme: Any, target: Target | None, result: Format, is_complex: b
     if target.kind == "native":
         return f"|c - exact| <= {terms}·{u}·(|a||b|) + {terms}·η"
     return "none per entry; Report.bound(i, j) gives what the scheme guarantees"
+
+
+NOTEWORTHY = 0.05
+"""Share of a plan's seconds from which on what repairs add is told."""
+
+
+def with_repairs(plan: Plan, repairs: tuple[float, str] | None) -> Plan:
+    """The plan with the seconds that repairs are expected to add, and the reason, if they are worth telling."""
+    if repairs is None or repairs[0] < NOTEWORTHY * plan.predicted_seconds:
+        return plan
+    seconds, reason = repairs
+    return replace(plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason))

@@ -13,7 +13,7 @@ from prismm.core import arrays, environment, terms
 from prismm.core.accuracy import Target
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job
-from prismm.core.plan import Decision, Plan, bound_text
+from prismm.core.plan import Decision, Plan, bound_text, with_repairs
 from prismm.core.prepared import Prepared
 from prismm.core.problem import Problem
 from prismm.core.request import (
@@ -288,7 +288,4 @@ def foreseen(call: Call) -> Plan:
     repairs = call.implementation.expected_repairs(
         call.problem, call.a, call.b, call.dtype, call.engine, call.request.threads
     )
-    if repairs is None or repairs[0] < 0.05 * plan.predicted_seconds:
-        return plan
-    seconds, reason = repairs
-    return replace(plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason))
+    return with_repairs(plan, repairs)

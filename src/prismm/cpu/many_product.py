@@ -21,11 +21,6 @@ from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WIDEST = 384
-BLOCK_BYTES = 10 << 20
-"""Columns, and bytes of residues, of a block of columns."""
-
-
 ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
 
 
@@ -258,8 +253,9 @@ def multiply(
     work = _Product(left, right, rows, columns, system, engine, job.workers, addend)
     (m, k), n = left.shape, right.shape[1]
     count, workers = len(system.tables.moduli), job.workers
-    # Whole panels of 32 columns, no more bytes than `BLOCK_BYTES`, and a block for every worker.
-    width = max(32, min(WIDEST, BLOCK_BYTES // (count * max(k, 1)), -(-n // workers)) + 31 & ~31)
+    # Whole panels of 32 columns, no more bytes than a block may have, and a block for every worker.
+    fitting = PackedEngine.block_bytes // (count * max(k, 1))
+    width = max(32, min(PackedEngine.widest_block, fitting, -(-n // workers)) + 31 & ~31)
     room = max(job.workspace_bytes - workers * count * width * (k + 256), 0) // (count * (k + 128))
     # Two tiles of the kernel, which has 48 rows, are the least that is worth a pass over all columns.
     height = max(96, min(m, room // 96 * 96))

@@ -12,6 +12,7 @@ import numpy as np
 
 from prismm.core import arrays
 from prismm.core.arrays import lives_on_gpu
+from prismm.core.plan import with_repairs
 from prismm.core.problem import Problem
 from prismm.core.request import check_prepared, check_request, check_sides
 from prismm.cuda import integers as cuda_integers
@@ -256,13 +257,7 @@ def foreseen(call: GpuCall, a: torch.Tensor, b: torch.Tensor) -> Plan:
     if not cuda_sample.worth_sampling(problem, a):
         return plan
     rates = rates_of(call.device.name) or usual_rates()
-    repairs = call.implementation.expected_repairs(problem, a, b, rates)
-    if repairs is None or repairs[0] < 0.05 * plan.predicted_seconds:
-        return plan
-    seconds, reason = repairs
-    return dataclasses.replace(
-        plan, predicted_seconds=plan.predicted_seconds + seconds, reasons=(*plan.reasons, reason)
-    )
+    return with_repairs(plan, call.implementation.expected_repairs(problem, a, b, rates))
 
 
 def _is_strided_vector(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:

@@ -126,7 +126,7 @@ class Implementation(Protocol):
         Only `explain` calls this. It waits for the device.
 
         Args:
-            problem: what is multiplied, one product.
+            problem: the product's sizes, types and target; not those of a batch.
             a, b: the operands.
             rates: the GPU's cost table.
         """

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import join_test
 from prismm.core.moduli import operand_bits
+from prismm.cuda.residues.sampled import MARGIN
 from prismm.cuda.residues.seconds import Uncertified
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 VECTORS = 64
 """Rows, and columns, of the sample."""
 _LEVELS = 5
-_SURE = 1.35
-"""Times what a strip's certificate needs that a sample must show for all strips to have it."""
 _MOST_TERMS = 1 << 16
 """Elements of a vector that are read."""
 
@@ -73,7 +72,7 @@ class DataSample:
         magnitudes = torch.floor(x * 128.0) @ torch.floor(y * 128.0).mT / 128.0**2
         proved = (magnitudes * units >= bound * magnitude_kappa) | ((x != 0.0).double() @ (y != 0.0).double().mT == 0.0)
         # The least counts of other strips are less than these, or more: of normal data by a third at most.
-        strips = min(1.0, max(0.0, (_SURE - _margin(x, y, moduli, magnitude_kappa)) / (_SURE - 1.0)))
+        strips = min(1.0, max(0.0, (MARGIN - _margin(x, y, moduli, magnitude_kappa)) / (MARGIN - 1.0)))
         return Uncertified(
             1.0 - float(certified.double().mean()), 1.0 - float((certified | proved).double().mean()), strips
         )

@@ -54,6 +54,12 @@ class Known:
     def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool, on_gpu: bool) -> None:
         self.run, self.tallies, self.torchs, self.on_gpu = run, tallies, torchs and not on_gpu, on_gpu
 
+    def count(self, seconds: float) -> None:
+        """One more that this thread made on a CPU."""
+        for tally in self.tallies:
+            tally[0] += 1
+            tally[1] += seconds
+
 
 class Block:
     """One block in one thread, and in the threads that autograd lends it.
@@ -94,10 +100,7 @@ class Block:
         start = _clock()
         value = found.run(*args)
         if value is not None:
-            seconds = _clock() - start
-            for tally in found.tallies:
-                tally[0] += 1
-                tally[1] += seconds
+            found.count(_clock() - start)
             if node is None and value.requires_grad:
                 self._remember(spot)
         return value
@@ -152,10 +155,7 @@ class Block:
             for block, tally in zip(self.chain, found.tallies, strict=True):
                 block.owner.record.count(tally, clock.seconds, clock.events)
         else:
-            seconds = _clock() - start
-            for tally in found.tallies:
-                tally[0] += 1
-                tally[1] += seconds
+            found.count(_clock() - start)
         return value
 
     def hidden(self, function: Any, what: str) -> None:

@@ -8,7 +8,6 @@ as well. What is not ordinary goes the long way.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Callable
@@ -20,11 +19,12 @@ import torch
 from prismm.core import arrays, environment
 from prismm.core.accuracy import parse_target
 from prismm.core.request import Request
+from prismm.core.variables import table_of
 from prismm.cpu import blas_threads
 from prismm.cpu.backend import problem_of
 from prismm.cpu.choice import RESIDUE_WORK, may_beat_blas, measured_engine
 from prismm.cpu.engines.named import BLAS
-from prismm.cpu.kernels.energy import CONSTANTS, energy32, energy64
+from prismm.cpu.kernels.energy import energy32, energy64
 from prismm.cpu.native.product import SHORT
 from prismm.programs.gemms import Gemm, Method
 
@@ -120,10 +120,8 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, coun
 @functools.cache
 def _place() -> tuple[int, Any]:
     """The address of what `energy32` and `energy64` compare, and what lies there."""
-    names = [ctypes.create_string_buffer(name) for name in environment.SETTINGS]
-    getenv = ctypes.cast(ctypes.PyDLL(None).getenv, ctypes.c_void_p).value or 0
-    words = np.array([getenv, len(names), *map(ctypes.addressof, names)], np.int64)
-    table = np.concatenate([np.array(CONSTANTS).view(np.int64), words])
+    words, names = table_of(environment.SETTINGS)
+    table = np.concatenate([np.array(environment.ARITHMETIC).view(np.int64), words])
     return table.ctypes.data, (names, table)
 
 

@@ -109,8 +109,7 @@ class emulate(contextlib.ContextDecorator):
 
             block.enter_context(Decomposed())
         one = Block(self, intercept.innermost(), _Mode)
-        key = None if one.follows else intercept.key()
-        block.callback(intercept.Interception(one, key=key).end)
+        block.callback(intercept.Interception(one, by_mode=one.follows).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record

@@ -48,22 +48,22 @@ def innermost() -> Block | None:
 
 
 class Interception:
-    """A thread's products go to a block until `end`. key: by the key's kernels; else by the block's mode, which stays
-    on the thread's stack (by_mode).
+    """A thread's products go to a block until `end`: by the key's kernels or, where torch lacks the key or `by_mode` is
+    asked for, by the block's mode, which stays on the thread's stack.
 
     >>> from prismm.programs import intercept
     >>> intercept.innermost() is None
     True
     """
 
-    def __init__(self, block: Block, *, key: Any) -> None:
-        self._block, self._outer, self._key, self._thread = block, innermost(), _key(), threading.get_ident()
+    def __init__(self, block: Block, *, by_mode: bool) -> None:
+        self._block, self._outer, self._key, self._thread = block, innermost(), key(), threading.get_ident()
         self._included = self._key is not None and _is_included(self._key)
         self.by_mode = False
         _set(_BLOCK, block)
         if self._key is not None:
-            _include(self._key, key is not None)
-        if key is None:
+            _include(self._key, not by_mode)
+        if by_mode or self._key is None:
             self.stay()
         block.interception = self
 
@@ -90,29 +90,26 @@ def plain_modes() -> int:
 
 
 @functools.cache
-def _key() -> Any:
-    """The key, with its kernels; None where torch lacks it or what it takes, or somebody else has kernels for it."""
+def key() -> Any:
+    """The dispatch key whose kernels bring products to a block; None where torch lacks it or what it takes, or somebody
+    else has kernels for it.
+    """
     try:
-        key = torch._C._dispatch_key_parse(_KEY)
-        untraced(_key.__wrapped__)
+        found = torch._C._dispatch_key_parse(_KEY)
+        untraced(key.__wrapped__)
     except (AttributeError, RuntimeError):
         return None
-    if torch._C._dispatch_has_backend_fallback(key):
+    if torch._C._dispatch_has_backend_fallback(found):
         return None
     everything = torch.library.Library("_", "IMPL", _KEY)
     everything.fallback(torch.library.fallthrough_kernel, _KEY)
     library = torch.library.Library("aten", "IMPL", _KEY)
     for number, function in enumerate(gemms.products()):
-        library.impl(function, _product(key, number if function._overloadname == "default" else -1, function))
+        library.impl(function, _product(found, number if function._overloadname == "default" else -1, function))
     for function in gemms.hidden_functions():
-        library.impl(function, _hidden(key, function))
+        library.impl(function, _hidden(found, function))
     _LIBRARIES.extend((everything, library))
-    return key
-
-
-def key() -> Any:
-    """The dispatch key whose kernels bring products to a block, or None where there is none."""
-    return _key()
+    return found
 
 
 _LIBRARIES: list[Any] = []
@@ -122,16 +119,16 @@ _LIBRARIES: list[Any] = []
 @contextlib.contextmanager
 def put_aside() -> Iterator[None]:
     """A block without the thread's key and modes."""
-    key = _key()
-    before = key is not None and torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    if key is not None:
-        _exclude(key, True)
+    ours = key()
+    before = ours is not None and torch._C._dispatch_tls_is_dispatch_key_excluded(ours)
+    if ours is not None:
+        _exclude(ours, True)
     try:
         with _disable_current_modes():
             yield
     finally:
-        if key is not None:
-            _exclude(key, before)
+        if ours is not None:
+            _exclude(ours, before)
 
 
 def untraced(function: _F) -> _F:
@@ -158,11 +155,7 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
             block = innermost()
             if block is None or getattr(BUSY, "depth", False):
                 return function(*args, **kwargs)
-            if _modes() and _dynamo_is_tracing():
-                block.meets_dynamo = True
-                raise NotImplementedError(_UNCOMPILED)
-            if block.meets_dynamo:
-                block.interception.stay()
+            _keep_uncompiled(block)
             return block.seen(function, args, kwargs)
         finally:
             _exclude(key, False)
@@ -180,11 +173,7 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
         try:
             block = innermost() if _level() is None else None
             if block is not None and not getattr(BUSY, "depth", False):
-                if _modes() and _dynamo_is_tracing():
-                    block.meets_dynamo = True
-                    raise NotImplementedError(_UNCOMPILED)
-                if block.meets_dynamo:
-                    block.interception.stay()
+                _keep_uncompiled(block)
                 block.hidden(function, what)
             return function(*args, **kwargs)
         finally:
@@ -193,9 +182,12 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
     return untraced(kernel)
 
 
-_UNCOMPILED = "products within a block of prismm.emulate are not compiled"
-
-
-def _dynamo_is_tracing() -> bool:
-    """Whether torch.compile is at work: an operator that is not implemented then stays out of its graph."""
-    return torch._guards.CompileContext.try_get() is not None
+def _keep_uncompiled(block: Block) -> None:
+    """Raise where torch.compile is at work: an operator that is not implemented stays out of its graph. From then on
+    the block's mode stays on the stack.
+    """
+    if _modes() and torch._guards.CompileContext.try_get() is not None:
+        block.meets_dynamo = True
+        raise NotImplementedError("products within a block of prismm.emulate are not compiled")
+    if block.meets_dynamo:
+        block.interception.stay()

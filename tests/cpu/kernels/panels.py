@@ -5,21 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from prismm.core.jit import kernel
+from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS
 from prismm.cpu.kernels.finish import scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
-from prismm.cpu.kernels.panel_join import PANEL, ROWS, join_strips, join_strips_cross, join_strips_difference
-
-HEIGHT = 48
+from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
 
 
 def digits_of(products: np.ndarray, moduli: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Products (moduli, m, n) as digits (strips, panels, moduli, 48, 32) in [-q/2, q/2), any bytes beyond the end."""
     count, m, n = products.shape
-    strips, panels = -(-m // HEIGHT), -(-n // PANEL)
-    found = rng.integers(-128, 128, (count, strips * HEIGHT, panels * PANEL)).astype(np.int8)
+    strips, panels = -(-m // STRIP_ROWS), -(-n // PANEL)
+    found = rng.integers(-128, 128, (count, strips * STRIP_ROWS, panels * PANEL)).astype(np.int8)
     q = np.array(moduli, np.int64)[:, None, None]
     found[:, :m, :n] = (products.astype(np.int64) + q // 2) % q - q // 2
-    return np.ascontiguousarray(found.reshape(count, strips, HEIGHT, panels, PANEL).transpose(1, 3, 0, 2, 4))
+    return np.ascontiguousarray(found.reshape(count, strips, STRIP_ROWS, panels, PANEL).transpose(1, 3, 0, 2, 4))
 
 
 @kernel("int64(int8[:,:,:,:,:,::1], int64, " + TABLES + SCALES + TEST + OUT + ")")

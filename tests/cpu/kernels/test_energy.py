@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from prismm.cpu.kernels.energy import CONSTANTS, energy32, energy64
+from prismm.core.environment import ARITHMETIC
+from prismm.cpu.kernels.energy import energy32, energy64
 
-TABLE = np.concatenate([np.array(CONSTANTS).view(np.int64), np.zeros(2, np.int64)])
+TABLE = np.concatenate([np.array(ARITHMETIC).view(np.int64), np.zeros(2, np.int64)])
 PLACE = TABLE.ctypes.data
 KERNELS = {np.float32: energy32, np.float64: energy64}
 

@@ -393,21 +393,16 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                             # it ends.
                             ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
                             tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
+                            given = (
+                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
+                                target, table, ahead,
+                            )  # fmt: skip
                             if tall == 3:
-                                micro3(
-                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
-                                    target, table, ahead,
-                                )  # fmt: skip
+                                micro3(*given)
                             elif tall == 2:
-                                _micro2(
-                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
-                                    target, table, ahead,
-                                )  # fmt: skip
+                                _micro2(*given)
                             else:
-                                _micro1(
-                                    here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
-                                    target, table, ahead,
-                                )  # fmt: skip
+                                _micro1(*given)
                             # Reduced just now: until another tile is complete there is nothing to do beside the
                             # products.
                             before_rows = np.int64(0)

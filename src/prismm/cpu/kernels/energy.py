@@ -6,65 +6,46 @@ Bytes: each element is read once; two operations an element.
 import math
 
 import numpy as np
-from llvmlite import ir
 from numba import carray
 from numba.core import types
 from numba.extending import intrinsic
 
 from prismm.core.jit import device, device_any_order, kernel, wide_vectors
 from prismm.core.pointers import words_at
+from prismm.core.variables import variable
 
 
-@intrinsic
-def _floats(typingctx, address):
-    """The float32 numbers at an address."""
+def _numbers(kind):
+    """An intrinsic for the numbers of a type at an address."""
 
-    def codegen(context, builder, sig, args):
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+    @intrinsic
+    def numbers(typingctx, address):
+        def codegen(context, builder, sig, args):
+            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
 
-    return types.CPointer(types.float32)(types.int64), codegen
+        return types.CPointer(kind)(types.int64), codegen
 
-
-@intrinsic
-def _doubles(typingctx, address):
-    """The float64 numbers at an address."""
-
-    def codegen(context, builder, sig, args):
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return types.CPointer(types.float64)(types.int64), codegen
+    return numbers
 
 
-@intrinsic
-def _value_of(typingctx, getenv, name):
-    """What C's getenv returns for the name at an address: an address, or 0."""
-
-    def codegen(context, builder, sig, args):
-        word = args[1].type
-        function = builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer())
-        return builder.call(function, [args[1]])
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-CONSTANTS = (2.0**-1022, 0.5, 2.0**-1074, 1.0, 2.0**-53, 1.5 * 2.0**-53, 1.0 + 2.0**-52)
-"""What `_usual` multiplies and adds; they come from memory, or a compiler would."""
+_floats, _doubles = _numbers(types.float32), _numbers(types.float64)
 
 
 @device
 def _usual(place):
     """Whether this thread honours subnormals and rounds to nearest even, and none of some variables is set.
 
-    place: the address of words: `CONSTANTS`, the address of C's getenv, how many names, and the addresses of these.
+    place: the address of words: `environment.ARITHMETIC`, which comes from memory, or a compiler would calculate with
+    it, and then those of `variables.table_of`.
     """
     x = carray(_doubles(place), 7)
     if x[0] * x[1] == 0.0 or x[2] * x[3] == 0.0 or x[3] + x[4] != x[3] or x[3] + x[5] != x[6]:
         return False
-    table = words_at(place)
-    named = 0
-    for i in range(table[8]):
-        named += _value_of(table[7], table[9 + i]) != 0
-    return named == 0
+    table = words_at(place + 8 * 7)
+    found = 0
+    for i in range(table[1]):
+        found += variable(table, i) != 0
+    return found == 0
 
 
 @device_any_order

@@ -9,11 +9,11 @@ import numpy as np
 
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
-from prismm.cpu.kernels.amx import STRIP_ROWS, configure, digits_of, release
+from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
 from prismm.cpu.kernels.finish import scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.join import STRIP
-from prismm.cpu.kernels.panel_join import PANEL, ROWS, join_strips, join_strips_cross, join_strips_difference
+from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int8[:,:,:,:,:,::1], int8[::1], int32[:,::1], "
 

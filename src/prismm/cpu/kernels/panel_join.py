@@ -2,8 +2,8 @@
 rounded, certified, stored entries.
 
 A tile's digits of all moduli stand together, 23 kB at 15 moduli, so they come as one stream; the limbs of a row's 32
-entries stay in registers over all moduli, and are expanded there (`finish_lanes.expanded`). What is written between is
-h, m and t of `ROWS` rows, 6 kB, in the L1 cache with the terms of 32 columns.
+entries stay in registers over all moduli, and are expanded there (`finish_lanes.expanded`). Between join and test, h, m
+and t of `ROWS` rows take 6 kB of the L1 cache, beside the terms of 32 columns.
 
 Per entry and modulus: a byte, a conversion, and a fused multiply-add for each limb; complex parts besides add one or
 two, and reduce: a product, a rounding, a multiply-add. Per entry 30 operations of expansion.
@@ -20,35 +20,20 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from prismm.core.jit import device
+from prismm.cpu.kernels.amx import PANEL
 from prismm.cpu.kernels.byte_unit import declared
 from prismm.cpu.kernels.finish import finish_block
 from prismm.cpu.kernels.finish_lanes import expanded
 from prismm.cpu.kernels.join import RADIX
 from prismm.cpu.kernels.lanes import COUNT, FLOATS, Lanes, float_at, fma, loop, loop_over, number
+from prismm.cpu.kernels.strip import combined
 
-PANEL, ROWS = 32, 8
-"""Columns of a panel, and rows that are joined at a time."""
+ROWS = 8
+"""Rows that are joined at a time."""
 
 _VECTORS = PANEL // COUNT
 _BYTES = ir.VectorType(ir.IntType(8), COUNT)
 _POINTER, _I32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-
-
-def _digits(b: Any, address: Any) -> Lanes:
-    """Eight digits as float64."""
-    value = b.load(b.inttoptr(address, _BYTES.as_pointer()))
-    value.align = 1
-    return Lanes(b, b.sitofp(value, FLOATS))
-
-
-def _combined(b: Any, part: int, addresses: list[Any], offset: Any) -> Lanes:
-    """Eight digits of one modulus, as `join._combine` makes them: D, D - E or F - D - E."""
-    values = [_digits(b, b.add(address, offset)) for address in addresses[: part + 1]]
-    if part == 0:
-        return values[0]
-    if part == 1:
-        return values[0] - values[1]
-    return (values[2] - values[0]) - values[1]
 
 
 def _expansions(part: int, limbs: int) -> Any:
@@ -74,7 +59,7 @@ def _expansions(part: int, limbs: int) -> Any:
                 w = [float_at(b, b.add(weights, b.mul(which, line)), 8 * x) for x in range(limbs)]
                 new = []
                 for v in range(_VECTORS):
-                    y = _combined(b, part, digits, b.add(place, number(COUNT * v)))
+                    y = Lanes(b, combined(b, part, digits, b.add(place, number(COUNT * v)), _BYTES))
                     if part:
                         q = float_at(b, b.add(modulus, numbers), 0)
                         y = fma(-(y * float_at(b, b.add(reciprocal, numbers), 0)).rint(), q, y)

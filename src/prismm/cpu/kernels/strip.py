@@ -4,8 +4,8 @@ What `join.sums_of` computes, as intrinsics in LLVM IR: every sum is exact, so a
 8 entries: a conversion, a product, a rounding, and 1 + limbs fused multiply-adds; nothing is stored but the sums. In
 Numba's loops the tests whether arrays overlap cost as much as the arithmetic of a strip of 128.
 
-Products are int32 (`vnni`), or digits that are reduced already (`amx`): bytes in panels of 32 columns, which need no
-reduction where they stand for themselves.
+Products are int32 (`vnni`), or digits that are reduced already (`amx`): bytes in panels of 32 columns, of real products
+alone (`panel_join` joins those of complex ones).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _everywhere(b: Any, address: Any, offset: Any) -> Any:
     return float_at(b, b.add(address, offset), 0).value
 
 
-def _product(b: Any, part: int, addresses: list[Any], offset: Any, kind: Any) -> Any:
-    """Eight integer products of one modulus, as `join._combine` makes them: D, D - E or F - D - E."""
+def combined(b: Any, part: int, addresses: list[Any], offset: Any, kind: Any = _V32) -> Any:
+    """Eight integer products or digits of one modulus, as `join._combine` makes them: D, D - E or F - D - E."""
     values = []
     for address in addresses[: part + 1]:
         integers = b.load(_at(b, address, offset, kind))
@@ -86,8 +86,8 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
                 place = b.add(place, number(_LANES * vector))
             else:
                 place = b.add(b.mul(column, number(4 * _LANES * _VECTORS)), number(4 * _LANES * vector))
-            y = v = _product(b, part, products, b.add(b.mul(which, pitch), place), kind)
-            if not digits or part:
+            y = v = combined(b, part, products, b.add(b.mul(which, pitch), place), kind)
+            if not digits:
                 y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
             new.append([b.call(fma, [y, number, total]) for number, total in zip(numbers, totals[vector], strict=True)])
             for total, value in zip(totals[vector], new[vector], strict=True):

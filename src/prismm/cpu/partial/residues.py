@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from prismm.core.composite import Side
     from prismm.cpu.residues.split import Splitter
 
-PANEL_BYTES = 10 << 20
-"""Bytes of residues of a block of columns: they stay in the cache while all rows meet them."""
-
-WIDEST = 384
 ROWS = 96
-"""Columns of a block, at most, and rows that are multiplied by it at a time."""
+"""Rows that are multiplied by a block of columns at a time."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def split(x: NDArray[Any], side: Side, shift: NDArray[np.int64], setting: Settin
     left, splitter = side == "left", setting.splitter
     count, k = (x.shape[0], x.shape[1]) if left else (x.shape[1], x.shape[0])
     moduli = setting.moduli * splitter.residue_parts
-    step = max(32, min(WIDEST, PANEL_BYTES // (moduli * max(k, 1))) // 32 * 32)
+    step = max(32, min(PackedEngine.widest_block, PackedEngine.block_bytes // (moduli * max(k, 1))) // 32 * 32)
     step = max(1, -(-count // (workers * -(-count // (step * workers)))) + 31 & ~31) if count else step
     blocks: list[Any] = [None] * len(range(0, count, step))
     lost = np.zeros((2, count), np.int64)

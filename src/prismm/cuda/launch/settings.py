@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 EMULATION = (
     b"CUBLAS_EMULATE_DOUBLE_PRECISION", b"CUBLAS_EMULATE_SINGLE_PRECISION", b"CUBLAS_EMULATION_STRATEGY",
@@ -20,11 +17,10 @@ SETTINGS = (*EMULATION, b"NVIDIA_TF32_OVERRIDE", b"PRISMM_ENGINE")
 @functools.cache
 def _reader() -> tuple[Callable[[int], int], int, Any]:
     # Not before a call on a GPU: a plan needs no compiler.
+    from prismm.core.variables import table_of
     from prismm.cuda.launch.kernels.environment import fingerprint
 
-    names = [ctypes.create_string_buffer(name) for name in SETTINGS]
-    getenv = ctypes.cast(ctypes.PyDLL(None).getenv, ctypes.c_void_p).value or 0
-    table = np.array([getenv, len(names), *map(ctypes.addressof, names)], np.int64)
+    table, names = table_of(SETTINGS)
     return fingerprint.compile(), table.ctypes.data, (names, table)
 
 

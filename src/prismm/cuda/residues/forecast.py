@@ -1,9 +1,9 @@
 """Predicts how long a GPU repairs the product of given data. Only `explain` asks for this; products do not.
 
-Some rows and columns, in groups of neighbours from all over the operands, come to the host. There their product is
-joined as the kernels join the whole (`sampled`), and what is left is repaired as `kernels.strips` decides
-(`sampled_choice`). The shares of the sample's entries are the expected shares of all entries. A single large element,
-or a row or column unlike all others, is not seen.
+Some rows and columns, in groups of neighbours from all over the operands, are copied to the host. `sampled` joins their
+product as the kernels join the whole product. `sampled_choice` chooses the repair of uncertified entries as
+`kernels.strips` does. The shares of the sample's entries are the expected shares of all entries. The sample misses a
+single large element, and a row or column unlike all others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRODUCTS, ELEMENTS = 1 << 23, 1 << 19
 """The most products of a sample, and elements of each operand whose extents are read where operands are balanced."""
 
 _STRIP = 64 * 128
-"""Entries of a strip that magnitudes certify at once."""
+"""Entries of a strip; products of magnitudes certify a whole strip at a time."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ COSTS = Costs()
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of a product's repairs.
+    """A prediction of the repairs of a product.
 
     Attributes:
         joined: shares of its entries.
@@ -148,7 +148,7 @@ def _vectors(x: torch.Tensor, index: list[int], terms: int, *, as_columns: bool)
 def forecast(
     moduli: int, problem: Problem, sample: Sample, test: CertificateTest, rates: Rates, costs: Costs = COSTS
 ) -> Forecast | None:
-    """What repairs of a product take, by a sample of its operands; None where all of that is not finite.
+    """Predict the repairs of a product from a sample of its operands; None where no vector of the sample is finite.
 
     Args:
         moduli: of the product.
@@ -193,7 +193,7 @@ def _seconds(
     moduli: int, joined: Joined, choice: Choice | None, work: Work, test: CertificateTest, programs: int, rates: Rates,
     costs: Costs,
 ) -> dict[str, float]:  # fmt: skip
-    """By name. programs: that sum entries one by one at once."""
+    """Seconds of each part of the repairs, by name. programs: how many sum single entries at the same time."""
     by_magnitudes = test.mode == MAGNITUDE
     judged = joined.uncertified > FEW_OF_STRIP / _STRIP if by_magnitudes else True
     exactly = joined.exactly + joined.extraordinary
@@ -245,7 +245,7 @@ def expected_repairs(
 
 
 def _how(found: Forecast) -> str:
-    """What fails, and what is done, in words."""
+    """A sentence: the share of entries that fail, and how they are repaired."""
     joined, choice = found.joined, found.choice
     if joined.uncertified * found.work.entries < 1.0:
         share = min(1.0, max(joined.closely, joined.exactly) + joined.extraordinary)

@@ -33,9 +33,10 @@ GROUP = 8
 FEW_OF_TILE = 8
 """Uncertified entries of a tile up to which correct rounding needs no exact join of it; `kernels.repair.FEW`."""
 
+MARGIN = 1.35
+"""Times what a strip's certificate needs that a sample must show for all strips to have it."""
+
 _MOST = 1.0 + 2.0**-28
-_MARGIN = 1.35
-"""Times what a strip needs that a sample must show for all strips to have it; see `cuda.sample`."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ def _extraordinary(rows: Side, columns: Side, i: slice, j: slice, moduli: int, t
     hits = max((x + y - terms) * 0.5 ** (p + r) for p, x in enumerate(counts_a) for r, y in enumerate(counts_b))
     needed = 4.0 * (math.sqrt(terms * float(half)) + 0.25 * terms) * test.magnitude_kappa
     reach = math.ldexp(float(hits), min(power_a + power_b, 900)) / needed
-    return float(min(1.0, max(0.0, (_MARGIN - reach) / (_MARGIN - 1.0))))
+    return float(min(1.0, max(0.0, (MARGIN - reach) / (MARGIN - 1.0))))
 
 
 def _facts(side: Side, some: slice) -> tuple[int, int, int, list[int]] | None:

@@ -1,7 +1,7 @@
 """Tickets of work that programs of one kernel share, and stages that wait for each other.
 
 Programs take tickets in the order of the work. The program that holds an earlier ticket is running, and never waits for
-a later one. So no deadlock is possible, even if few programs run at once.
+a later one. Programs therefore never deadlock, even if few run at once.
 """
 
 import triton
