@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 COMBINE_TILE = 4, 128, 4
 """Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
 
+FEW_WORDS, MANY_WORDS = 16, 256
+"""Words of flags that a program reads at a time: of few, and of many."""
+
 FACTORS = tuple(Factor(index) for index in range(4))
 """Parts of alpha and beta."""
 
@@ -131,18 +134,28 @@ def recompute_flagged(
 
     statistics: of rows and columns, their matrices, and q.
     """
-    from prismm.cuda.gemm.kernels.repair import SPAN, recompute_exact
+    from prismm.cuda.gemm.kernels.repair import recompute_exact
 
     a_strides, b_strides, strides = (
         tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides) for some in (a, b, out)
     )
     source = addend or out
     c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
-    # How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host.
-    words = math.prod(flags.shape)
+    programs, span = walked(flags, device)
     program.launch(
-        recompute_exact, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(), *a_strides,
+        recompute_exact, (programs,), a.buffer.reals(), *a_strides,
         b.buffer.reals(), *b_strides, out.buffer.reals(), *strides, source.buffer.reals(), c_strides[1], c_strides[2],
         c_strides[0], flags, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], flags.shape[3],
-        out.batch, *statistics[2:4], BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
+        out.batch, *statistics[2:4], SPAN=span, BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
+
+
+def walked(flags: BufferView, device: Device) -> tuple[int, int]:
+    """Programs that set flagged entries, and words of flags that one reads at a time.
+
+    How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host. Of few
+    words each may hold an entry that takes long, as in a residual of few right-hand sides, so more programs share them.
+    """
+    words, most = math.prod(flags.shape), 8 * device.programs
+    span = FEW_WORDS if words <= FEW_WORDS * most else MANY_WORDS
+    return min(most, -(-words // span)), span

@@ -21,13 +21,12 @@ and, without one, in those whose bound leaves open whether they overflow: these 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.cuda.device import LANES
-from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, recompute_flagged
+from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, recompute_flagged, walked
 from prismm.cuda.residues.split import STATISTICS, measure_columns, tall_tile
 from prismm.cuda.slices.config import _ceil
 from prismm.errors import EngineError
@@ -335,7 +334,6 @@ def _recompute_flagged(
     device: Device,
 ) -> None:
     """Set the entries of a sum of the scheme's own value that were flagged."""
-    from prismm.cuda.gemm.kernels.repair import SPAN
     from prismm.cuda.slices.kernels import recompute as recompute
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
@@ -347,14 +345,14 @@ def _recompute_flagged(
         for some in (a, b, out, source)
     )
     a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
-    words = math.prod(flags.shape)
+    programs, span = walked(flags, device)
     program.launch(
-        recompute.recompute_slices, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(),
-        a_batch, *a_strides[1:], b.buffer.reals(), b_batch, *b_strides[1:], out.buffer.reals(), *strides,
+        recompute.recompute_slices, (programs,), a.buffer.reals(), a_batch, *a_strides[1:], b.buffer.reals(), b_batch,
+        *b_strides[1:], out.buffer.reals(), *strides,
         source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
         sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,
         a.terms, sums.row_pitch, sums.plane, sums.blocks, flags.shape[3], out.batch, left.batch, right.batch,
         SLICES=config.slices, GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
-        PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
-        enable_fp_fusion=False,
+        PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, SPAN=span, BLOCK=LANES,
+        num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip

@@ -36,10 +36,6 @@ AHEAD = tl.constexpr(1084)
 """The units of `repair`'s limbs are so many binades above: 3232 - 2148."""
 
 
-SPAN = tl.constexpr(1024)
-"""Words of flags that a program reads at a time."""
-
-
 @triton.jit
 def deposit(total, x, sign, position):
     """sign·x·2^position added to limbs, |x| < 2^59."""
@@ -270,11 +266,12 @@ def recompute_exact(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, c, c_row,
     c_column, c_batch, flags, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, flag_pitch, batches,
     row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
-    PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
+    PRODUCT: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
     that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
-    counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the numbers set.
+    counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the numbers set. SPAN: words of flags that a program
+    reads at a time.
     """
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     lanes = tl.arange(0, SPAN)

@@ -17,7 +17,6 @@ import triton.language as tl
 
 from prismm.cuda.gemm.kernels.combine import factor_of
 from prismm.cuda.gemm.kernels.repair import (
-    SPAN,
     UNIT_OF_SUMS,
     add_product,
     deposit_product,
@@ -155,7 +154,7 @@ def recompute_slices(
     c_column, c_batch, flags, low, top, low_i, top_i, rows, row_extras, columns, column_extras, counts, alpha, alpha_i,
     beta, beta_i, m, n, k, row_pitch, plane, blocks, flag_pitch, batches, row_batches, column_batches,
     SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, ADAPTIVE: tl.constexpr, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr, ADDEND: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, ADDEND: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries. The sums, rows, columns and extras: as for `slices.kernels.combine.combine_slices`; the
     other arguments as for `gemm.kernels.repair.recompute_exact`. counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the
