@@ -61,7 +61,7 @@ SYSTEMS = {
 SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6, 5e-11)
 """What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
 
-COUNTERS, AGAIN_FIRST, AGAIN_LAST = 33, 10, 11
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 36, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
 that more moduli recomputed, at first and at last.
 """
@@ -251,7 +251,8 @@ def recompute(
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
-    space = program.allocate(torch.int8, space_of(panels, left.terms) if again else 1)
+    listed_bytes = words * batches * parts * strip_list_bytes(strip)
+    space = program.allocate(torch.int8, max(space_of(panels, left.terms), listed_bytes) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
     vectors = left.batch * left.vectors + right.batch * right.vectors
     measures = program.allocate(torch.int32, measured(vectors, a.terms))
@@ -335,8 +336,14 @@ def recompute_bytes(
     if parts * k <= MOST_MAGNITUDES:
         found += batches * magnitudes_bytes(rows, columns, k, parts, test)
         taken = taken_bytes(rows, columns, k, moduli, parts, batches, test, split)
-        found += space_of(panels_of(rows, columns, parts * k, batches, taken, test.precision), parts * k)
+        panels = panels_of(rows, columns, parts * k, batches, taken, test.precision)
+        found += max(space_of(panels, parts * k), words * strip_list_bytes(strip))
     return found
+
+
+def strip_list_bytes(strip: int) -> int:
+    """Bytes of the list of what remains at the end, in the place of residues and digits, a strip of so many rows."""
+    return 8 * (strip // UNCERTIFIED_ROWS) * MANY_UNCERTIFIED
 
 
 def joining_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:

@@ -64,9 +64,10 @@ SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
 
 # Counters of a join, behind that of its uncertified entries: tickets, and next to them how much of their work is done.
-CERTIFY, CHOOSE, RUN, MEASURE, LAST = (tl.constexpr(x) for x in (1, 3, 5, 24, 32))
-"""Tickets for strips that magnitudes certify, for the sample, for two runs, for four stages that measure operands, and
-for the entries that remain at the end, which no program waits for.
+CERTIFY, CHOOSE, RUN, MEASURE, LISTING, LISTED, LAST = (tl.constexpr(x) for x in (1, 3, 5, 24, 32, 34, 35))
+"""Tickets for strips that magnitudes certify, for the sample, for two runs, for four stages that measure operands, for
+strips whose remaining entries are listed at the end, how many items that list has, and tickets for these, which no
+program waits for.
 """
 
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)

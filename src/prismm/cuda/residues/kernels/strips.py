@@ -17,6 +17,8 @@ from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_
 from prismm.cuda.residues.kernels.many import (
     CERTIFY,
     LAST,
+    LISTED,
+    LISTING,
     REPAIRED,
     SHARE,
     SYSTEMS,
@@ -108,15 +110,18 @@ def _certify_strip(
 @triton.jit(noinline=True)
 def _recompute_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, high, rows, columns,
-    constants, counts, m, n, i0, j0, first, end, k, terms, q, part, judged, far, many, PRECISION: tl.constexpr,
+    constants, counts, m, n, i0, j0, first, end, only, k, terms, q, part, judged, far, many, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
     """Recompute the remaining entries of rows first, …, end - 1 of a strip, multiples of HEIGHT: where
-    magnitudes cannot certify them, HEIGHT rows with many in sums of whole rows; the others one by one.
+    magnitudes cannot certify them, HEIGHT rows with many in sums of whole rows; the others one by one. Of the strip's
+    entries the one numbered `only` alone, unless that is negative.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
+    pending = tl.where((only < 0) | (index == only >> 5), pending, 0)
+    pending &= tl.where(only < 0, -1, tl.full([], 1, tl.int32) << (only & 31))
     if judged & (tl.sum(tl.sum(count_bits(pending), 1), 0) > many):
         tl.debug_barrier()
         # Of these rows only: others belong to other programs.
@@ -160,12 +165,12 @@ def _recompute_rows(
 
 @triton.jit
 def _recompute_share(
-    w, first, end, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
+    w, first, end, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
     flags, entry_flags, high, rows, columns, constants, counts, m, n, k, terms, q, blocks, words, row_batches,
     column_batches, judged, far, many, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
-    """Recompute the remaining entries of rows first, …, end - 1 of the strip of word w."""
+    """Recompute the remaining entries of rows first, …, end - 1 of the strip of word w, or the one numbered `only`."""
     tiles = tiles_of(flags, w, w >= 0)
     if tiles != 0:
         part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
@@ -173,9 +178,36 @@ def _recompute_share(
             a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step, out + batch * out_batch + part,
             row_stride, column_stride, tiles, entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
             rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n, constants,
-            counts, m, n, i0, j0, first, end, k, terms, q, part, judged > 0, far > 0, many, PRECISION, PARTS, TILE,
+            counts, m, n, i0, j0, first, end, only, k, terms, q, part, judged > 0, far > 0, many, PRECISION, PARTS, TILE,
             STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
         )  # fmt: skip
+
+
+@triton.jit(noinline=True)
+def _list_strip(
+    w, flags, entry_flags, items, length, m, blocks, words, many, PARTS: tl.constexpr, TILE: tl.constexpr,
+    STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Append the remaining entries of the strip of word w to a list of so many items: w·STRIP·COLUMNS plus the number
+    of an entry in its strip, or of HEIGHT rows with many of them ~(w·STRIP / HEIGHT + which).
+    """
+    WIDTH: tl.constexpr = COLUMNS // 32
+    SHARES: tl.constexpr = STRIP // HEIGHT
+    tiles = tiles_of(flags, w, w >= 0)
+    if tiles != 0:
+        _, _, i0, _ = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+        of_strip = entry_flags + wide(w) * (STRIP * WIDTH)
+        pending, _ = _flags_of(tiles, of_strip, i0, m, 0, STRIP, TILE, STRIP, WIDTH)
+        counts = tl.sum(tl.reshape(count_bits(pending), [SHARES, HEIGHT * WIDTH]), 1)
+        whole = (counts > many).to(tl.int32)
+        bits = (pending[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
+        bits = tl.reshape(tl.reshape(bits, [SHARES, HEIGHT * COLUMNS]) * (1 - whole)[:, None], [STRIP * COLUMNS])
+        singles, wholes = tl.sum(bits, 0), tl.sum(whole, 0)
+        if singles + wholes > 0:
+            at = items + tl.atomic_add(length, (singles + wholes).to(tl.int64), sem="relaxed")
+            entry, share = tl.arange(0, STRIP * COLUMNS), tl.arange(0, SHARES)
+            tl.store(at + (tl.cumsum(bits, 0) - bits), wide(w) * (STRIP * COLUMNS) + entry, mask=bits != 0)
+            tl.store(at + singles + (tl.cumsum(whole, 0) - whole), ~(wide(w) * SHARES + share), mask=whole != 0)
 
 
 @triton.jit(
@@ -268,21 +300,37 @@ def repair_strips(
                         last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                     )
         if far > 0:
-            # The remaining entries lie anywhere, and each takes long: a program that is free takes the next rows.
+            # The remaining entries lie anywhere, and each takes long: a program that is free takes the next one.
             SHARES: tl.constexpr = STRIP // HEIGHT
+            SIZE: tl.constexpr = STRIP * COLUMNS
+            items = space.to(tl.pointer_type(tl.int64), bitcast=True)
+            strip = take(state + LISTING)
+            while strip < everything:
+                _list_strip(
+                    strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many, PARTS, TILE, STRIP, HEIGHT,
+                    COLUMNS,
+                )  # fmt: skip
+                finished(state + LISTING + 1)
+                strip = take(state + LISTING)
+            wait_for(state + LISTING + 1, everything)
+            listed_items = tl.load(state + LISTED)
             ticket = take(state + LAST)
-            while ticket < everything * SHARES:
-                w = (ticket // SHARES).to(tl.int32)
-                first = (ticket % SHARES * HEIGHT).to(tl.int32)
+            while ticket < listed_items:
+                item = tl.load(items + ticket)
+                of_rows = item < 0
+                which = tl.where(of_rows, ~item // SHARES, item // SIZE).to(tl.int32)
+                only = tl.where(of_rows, -1, item % SIZE).to(tl.int32)
+                first = tl.where(of_rows, ~item % SHARES, item % SIZE // (COLUMNS * HEIGHT)).to(tl.int32) * HEIGHT
                 _recompute_share(
-                    w, first, first + HEIGHT, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch,
-                    row_stride, column_stride, flags, entry_flags, high, rows, columns, constants, counts, m, n, k,
-                    terms, q, blocks, words, row_batches, column_batches, judged, far, many, PRECISION, PARTS, TILE,
-                    STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                    which, first, first + HEIGHT, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
+                    out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants, counts,
+                    m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many, PRECISION, PARTS,
+                    TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
                 )  # fmt: skip
                 ticket = take(state + LAST)
         else:
             groups = tl.num_programs(0) // units
+            all_of_it = tl.full([], -1, tl.int32)
             first = tl.program_id(0) % units * (STRIP // units)
             for start in range(tl.program_id(0) // units, everything, groups * SPAN):
                 ours = start + lanes * groups
@@ -290,7 +338,7 @@ def repair_strips(
                 last_of_some = tl.max(tl.where(some != 0, ours, -1), 0)
                 for w in range(start, last_of_some + 1, groups):
                     _recompute_share(
-                        w, first, first + STRIP // units, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
+                        w, first, first + STRIP // units, all_of_it, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
                         out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants,
                         counts, m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many,
                         PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,

@@ -1,0 +1,213 @@
+"""What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
+
+Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--check]; writes
+results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts. All families of
+`prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform in ±20, ±200 and ±500, subnormal operands and results,
+cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times their inverses, banded and sparse ones. --check fails
+where a family takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the
+median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from _common import machine, warm_up, write
+from numpy.typing import NDArray
+
+import prismm
+from prismm.testing import HOSTILE, phi
+
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+CALLS: dict[str, dict[str, Any]] = {
+    "correctly-rounded": {"accuracy": "correctly-rounded"},
+    "reproducible": {"reproducible": True},
+}
+
+
+IN_A_ROW = 4
+"""Calls that a GPU is given at a time."""
+
+
+def spread(n: int, rng: np.random.Generator, binades: int) -> Pair:
+    """Normal numbers times powers of two, uniform in ± so many binades."""
+    shape = (2, n, n)
+    a, b = rng.standard_normal(shape) * 2.0 ** rng.integers(-binades, binades + 1, shape)
+    return a, b
+
+
+def scaled(n: int, rng: np.random.Generator, left: float, right: float) -> Pair:
+    """Normal numbers times powers of two."""
+    return rng.standard_normal((n, n)) * left, rng.standard_normal((n, n)) * right
+
+
+def sparse(n: int, rng: np.random.Generator, one_in: int) -> Pair:
+    """Normal numbers, one element in so many."""
+    a, b = rng.standard_normal((2, n, n)) * (rng.random((2, n, n)) < 1.0 / one_in)
+    return a, b
+
+
+def banded(n: int, rng: np.random.Generator) -> Pair:
+    """Normal numbers on the diagonal and eight diagonals at each side."""
+    a, b = (np.triu(np.tril(rng.standard_normal((n, n)), 8), -8) for _ in range(2))
+    return a, b
+
+
+def pairs(n: int, rng: np.random.Generator) -> Pair:
+    """Terms that cancel in pairs, but for 2^-40 of half of them."""
+    a, b = rng.standard_normal((2, n, n))
+    a[:, 1::2], b[1::2] = a[:, ::2], -b[::2]
+    return a, b * (1.0 + 2.0**-40 * rng.integers(0, 2, (n, n)))
+
+
+def hilbert(n: int, rng: np.random.Generator) -> Pair:
+    """Hilbert's matrix and its pseudo-inverse."""
+    i = np.arange(n)
+    a = 1.0 / (i[:, None] + i[None, :] + 1)
+    return a, np.linalg.pinv(a)
+
+
+def hilbert_by_inverse(n: int, rng: np.random.Generator) -> Pair:
+    """Hilbert's matrix and what LU factors have for its inverse."""
+    a, _ = hilbert(n, rng)
+    return a, np.linalg.inv(a)
+
+
+def vandermonde(n: int, rng: np.random.Generator) -> Pair:
+    """Vandermonde's matrix of even points from -1 to 1, and its inverse."""
+    a = np.vander(np.linspace(-1.0, 1.0, n))
+    return a, np.linalg.inv(a)
+
+
+def kahan(n: int, rng: np.random.Generator) -> Pair:
+    """Kahan's matrix of angle 1.2, and its inverse."""
+    a = np.diag(np.sin(1.2) ** np.arange(n)) @ (np.eye(n) - np.cos(1.2) * np.triu(np.ones((n, n)), 1))
+    return a, np.linalg.inv(a)
+
+
+def families(n: int) -> dict[str, Callable[[], Pair]]:
+    """Operands by name, made when they are called; normal data first."""
+    found: dict[str, Callable[[], Pair]] = {
+        name: lambda make=make: make(n, n, n, seed=n) for name, make in HOSTILE.items()
+    }
+    for width in range(1, 9):
+        found[f"phi = {width}"] = lambda width=width: phi(float(width))(n, n, n, seed=n)
+    own: dict[str, Callable[..., Pair]] = {
+        **{f"±{x} binades": lambda n, rng, x=x: spread(n, rng, x) for x in (20, 200, 500)},
+        "operands subnormal": lambda n, rng: scaled(n, rng, 2.0**-1050, 1.0),
+        "results subnormal": lambda n, rng: scaled(n, rng, 2.0**-530, 2.0**-530),
+        "pairs": pairs, "Hilbert": hilbert, "Hilbert by its inverse": hilbert_by_inverse, "Vandermonde": vandermonde,
+        "Kahan": kahan, "banded": banded,
+        **{f"one in {x}": lambda n, rng, x=x: sparse(n, rng, x) for x in (10, 100, 1000)},
+    }  # fmt: skip
+    for name, make in own.items():
+        found[name] = lambda make=make: make(n, np.random.default_rng(n))
+    return found
+
+
+def on_device(x: NDArray[np.float64], device: str) -> Any:
+    """The matrix there."""
+    if device == "cpu":
+        return x
+    import torch
+
+    return torch.from_numpy(x).to(device)
+
+
+def seconds(call: Callable[[], Any], device: str) -> float:
+    """Of one call, what it started included; on a GPU of some in a row."""
+    count = 1 if device == "cpu" else IN_A_ROW
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def compare(
+    a: Any, b: Any, normal: Pair, keywords: dict[str, Any], device: str, repeats: int
+) -> tuple[list[float], ...]:
+    """Times of a family and of normal data, and of the family's native product, taken in turns."""
+    times: tuple[list[float], ...] = ([], [], [])
+    calls: list[Callable[[], Any]] = [
+        lambda: prismm.matmul(a, b, **keywords), lambda: prismm.matmul(*normal, **keywords), lambda: a @ b,
+    ]  # fmt: skip
+    for turn in range(repeats + 1):
+        for call, found in zip(calls, times, strict=True):
+            with np.errstate(all="ignore"):
+                took = seconds(call, device)
+            if turn:
+                found.append(took)
+    return times
+
+
+def main() -> None:
+    """Measure all rows, print them, write the CSV; with --check, hold them to the law."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, nargs="+", default=[512, 1024], help="orders of the matrices")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=1, help="workers on a CPU")
+    parser.add_argument("--repeats", type=int, default=5, help="calls of each, interleaved")
+    parser.add_argument("--only", nargs="+", help="families, all by default")
+    parser.add_argument("--check", action="store_true", help="fail where the law is broken")
+    chosen = parser.parse_args()
+    warm_up()
+    common, rows, broken = machine(), [], []
+    name = f"wide_data_{'cpu' if chosen.device == 'cpu' else 'cuda'}"
+    threads = {"threads": chosen.threads} if chosen.device == "cpu" else {}
+    for n in chosen.n:
+        made = families(n)
+        normal: Any = tuple(on_device(x, chosen.device) for x in made["normal"]())
+        for call, keywords in CALLS.items():
+            ratios = []
+            for family, make in made.items():
+                if chosen.only and family not in chosen.only:
+                    continue
+                with np.errstate(all="ignore"):
+                    made_here = make()
+                if not all(np.isfinite(x).all() for x in made_here):
+                    continue  # inverses may overflow
+                a, b = (on_device(x, chosen.device) for x in made_here)
+                given = {**keywords, **threads}
+                took, usual, native = compare(a, b, normal, given, chosen.device, chosen.repeats)
+                report = prismm.matmul(a, b, full_output=True, **given)[1]
+                times = statistics.median(x / y for x, y in zip(took, usual, strict=True))
+                predicted = prismm.explain(a, b, **given).predicted_seconds
+                ratios.append(times)
+                rows.append({
+                    "device": chosen.device, "threads": chosen.threads, "n": n, "call": call, "family": family,
+                    "times_normal": times, "ms": 1e3 * statistics.median(took), "least_ms": 1e3 * min(took),
+                    "normal_ms": 1e3 * statistics.median(usual), "native_ms": 1e3 * statistics.median(native),
+                    "predicted_ms": 1e3 * predicted,
+                    "repeats": chosen.repeats,
+                    "paths": " ".join(f"{path}:{count}" for path, count in sorted(report.paths.items())), **common,
+                })  # fmt: skip
+                print(
+                    f"{n:5d} {call:18s} {family:24s} {times:6.2f}x {rows[-1]['ms']:9.1f} ms, predicted "
+                    f"{1e3 * predicted:7.1f}  {report.paths}",
+                    flush=True,
+                )
+                if times > (8.0 if n >= 1024 else 15.0):
+                    broken.append(f"{family}, n = {n}, {call}: {times:.1f} times normal data")
+                path = write(name, rows, ("device", "threads", "n", "call", "family"))
+            middle = statistics.median(ratios)
+            print(f"{n:5d} {call:18s} median {middle:.2f}x, worst {max(ratios):.2f}x", flush=True)
+            if middle > 3.0:
+                broken.append(f"the median, n = {n}, {call}: {middle:.1f} times normal data")
+    print(path)
+    if chosen.check and broken:
+        sys.exit("\n".join(broken))
+
+
+if __name__ == "__main__":
+    main()

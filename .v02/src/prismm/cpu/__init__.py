@@ -1,0 +1,1 @@
+"""Products on a CPU: engines, flows of each scheme, repair."""

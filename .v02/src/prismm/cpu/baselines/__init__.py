@@ -1,0 +1,1 @@
+"""QuanTensor on a CPU."""

@@ -1,0 +1,473 @@
+"""Many uncertified entries together: their rows and columns are multiplied again, by the method that is expected to be
+fastest.
+
+By up to 49 moduli (`many_product`): row i of A becomes A' = RN(2^s·a), with as many bits as there are from the first of
+its largest element to the last that is not zero anywhere, or `left` bits where these are more; columns likewise with
+`right`. All |C'| <= k·2^(left + right) are found exactly. Where a row and a column keep all their bits, C' is the exact
+product: its rounding is proved, ties and zeros included. Elsewhere the bound of `Residues` and the rounding test
+decide. What A' and B' leave out of the product may be added in float64 (`kernels.residuals`): it decides near ties of
+terms that are far apart.
+
+In two or three times float64's precision (`kernels.expansions`): for rows and columns of any width, where not all of
+the terms cancels.
+
+Which way follows from the rows' and columns' extents, and from a sample of the entries: exactly how far each is from
+the next number that another rounding begins at. What no way is expected to decide in less time is recomputed one by
+one. The value of an entry is RN(exact) whatever is chosen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import threads
+from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
+from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
+from prismm.cpu import many_product, structure
+from prismm.cpu.balance import balanced
+from prismm.cpu.costs import (
+    CORRECTION_SECONDS,
+    EXACT_SECONDS,
+    MANY_JOIN_SECONDS,
+    PAIR_SECONDS,
+    expansion_seconds,
+    rates_of,
+)
+from prismm.cpu.engines.integer import choose
+from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+from prismm.cpu.sums import Sum
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cpu.repair import Entries
+
+FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
+"""Seconds below which entries are recomputed one by one; and seconds to build a block and to choose a method, per
+element of the block's operands.
+"""
+
+SAMPLE = 64
+
+_SAVED_BITS = 24
+"""Balanced operands are taken if they save as many bits as three moduli hold."""
+
+_CORRECTED = (10, 14, 18, 22, 28, 36)
+"""Numbers of moduli that are considered with a correction."""
+
+
+@dataclass(frozen=True)
+class Moduli:
+    """So many moduli, with bits for rows and for columns; corrected: what these leave out is added in float64."""
+
+    moduli: int
+    left: int
+    right: int
+    corrected: bool = False
+
+    path = "more moduli"
+
+    @property
+    def text(self) -> str:
+        """The method in words, for plans."""
+        return f"{self.moduli} moduli" + (" and a correction in float64" if self.corrected else "")
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Sums in so many parts."""
+
+    parts: int
+
+    @property
+    def path(self) -> str:
+        """Its name in reports."""
+        return "double-double" if self.parts == 2 else "triple-double"
+
+    @property
+    def text(self) -> str:
+        """The method in words, for plans."""
+        return f"sums in {self.path}"
+
+
+Way = Moduli | Expansion
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the entries of a block are recomputed.
+
+    Attributes:
+        way: the method that is expected to finish first; None if all entries are recomputed one by one.
+        pairs: whether entries that are recomputed one by one are tried in double-double first.
+        seconds: predicted time for all entries.
+    """
+
+    way: Way | None
+    pairs: bool
+    seconds: float
+
+
+def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
+    """The bits of the system, given to rows and columns that want so many: all, or what leaves no side less than the
+    other for want.
+    """
+    rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
+    # Sums of k products take log2(k) bits of the room.
+    total = max(2, room(moduli) - max(k - 1, 0).bit_length())
+    if rows + columns <= total:
+        return Moduli(moduli, rows, columns)
+    # Half each, but what one side cannot use goes to the other.
+    left = min(rows, max(total // 2, total - columns))
+    return Moduli(moduli, left, total - left)
+
+
+def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers below `count` that occur, ascending, and which of them each is."""
+    # Flags, not a sort: there are many more entries than rows.
+    flags = np.zeros(count, np.bool_)
+    flags[index] = True
+    if flags.all():
+        return np.arange(count), index
+    return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The real product of the rows and columns that hold uncertified entries.
+
+    An inner index is left out if all elements of either operand are zero there. The others are `balanced` if that saves
+    bits.
+
+    Attributes:
+        r, c: row and column of each entry in this product.
+        left, right: the operands, float64.
+        rows, columns: their extents.
+        addend: a number to add to each entry, or None.
+        stands_for: m, k and n of a product of which this one is a sample; None if it is the product itself.
+    """
+
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    rows: Extents
+    columns: Extents
+    addend: NDArray[np.float64] | None = None
+    stands_for: tuple[int, int, int] | None = None
+
+    @staticmethod
+    def of(
+        a: NDArray[Any],
+        b: NDArray[Any],
+        entries: Entries,
+        summed: Sum | None = None,
+        memory: float = math.inf,
+    ) -> Block | None:
+        """Of the entries of one real part: of AB, or of a sum. None where the sum's operands do not fit.
+
+        memory: bytes that balanced operands, or those of a sum, take at most.
+        """
+        summed = Sum(entries.part) if summed is None else summed
+        (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
+        used = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
+        if (operands := summed.operands(*used, (r, c), memory)) is None:
+            return None
+        (left, right), addend = operands, summed.addend
+        alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
+        if not alive.all():
+            left, right = left[:, alive], right[alive]
+        given = for_kernels(left), for_kernels(right)
+        block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
+        # Balancing allocates two operands, and a copy of the right one to check it.
+        fits = given[0].nbytes + 2 * given[1].nbytes <= memory
+        if block.k == 0 or not fits or (even := balanced(*given)) is None:
+            return block
+        other = Block(r, c, *even, Extents.of(even[0], rows=True), Extents.of(even[1], rows=False), addend)
+        return other if other._mean_bits() <= block._mean_bits() - _SAVED_BITS else block
+
+    def _mean_bits(self) -> float:
+        """Bits that make a row exact, and a column, on average."""
+        return float(self.rows.bits.mean() + self.columns.bits.mean())
+
+    @property
+    def k(self) -> int:
+        """The inner dimension."""
+        return int(self.left.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """m, k and n of the product whose seconds are predicted."""
+        return self.stands_for or (self.left.shape[0], self.k, self.right.shape[1])
+
+    @property
+    def entries(self) -> float:
+        """Of the whole product."""
+        m, _, n = self.shape
+        return float(m) * n
+
+    def seconds(self, way: Way, engine: ByteEngine | None, workers: int) -> float:
+        """Expected of a way for the whole product, but for what a correction takes."""
+        m, k, n = self.shape
+        if isinstance(way, Expansion):
+            return self.entries * (k * expansion_seconds(way.parts) + MANY_JOIN_SECONDS) / workers
+        assert engine is not None
+        rates = rates_of(engine.name)
+        split = float(m + n) * k * way.moduli / rates.split
+        join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS * (3 if way.corrected else 1))
+        return (self.entries * k * way.moduli / rates.residue + split + join) / workers
+
+    def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...], count: float | None = None) -> Choice:
+        """By a sample of the entries, of which there are `count`: all of the block's if that is not given."""
+        sample = _Sample.of(self, job)
+        count = self.r.size if count is None else count
+        per_term = count * self.shape[1] / job.workers
+        # One by one, double-double comes first, and what that leaves is summed exactly.
+        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
+        best, found = min(pairs, per_term * EXACT_SECONDS), None
+        rest = best
+        expansions: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
+        systems = self._systems(tried) if engine is not None else []
+        for ways in (expansions, systems):
+            for way in ways:
+                seconds = self.seconds(way, engine, job.workers)
+                # Too dear even if nothing were left over: the sample need not be asked.
+                if way in tried or seconds >= best:
+                    continue
+                share, terms = sample.share(way)
+                seconds += (1.0 - share) * rest + self.entries * terms * CORRECTION_SECONDS / job.workers
+                if seconds < best:
+                    best, found = seconds, way
+            # Moduli fail mostly in whole rows and columns that are too wide. Expansions may recompute these later.
+            rest = best
+        return Choice(found, pairs < per_term * EXACT_SECONDS, best)
+
+    def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
+        """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
+        rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
+        found: list[Way] = []
+        # As many as those that left these entries would leave them again; every try takes a longer step.
+        least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3) + max(len(tried) - 1, 0)
+        exact = False
+        for moduli in range(least + 1, MOST_MODULI + 1):
+            way = shared_bits(moduli, self.k, rows, columns)
+            exact = way.left == rows and way.right == columns
+            found.append(way)
+            if exact:
+                break
+        if self.addend is None and not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
+            for moduli in _CORRECTED:
+                found.append(replace(shared_bits(moduli, self.k, rows, columns), corrected=True))
+        return found
+
+    def multiply(
+        self, way: Way, kind: np.dtype[Any], job: Job, engine: ByteEngine | None
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The product, correctly rounded, at the entries; where that is not proved, or not wanted."""
+        if isinstance(way, Expansion):
+            return self._expanded(way.parts, kind, job)
+        assert engine is not None
+        system = many_product.System.of(way.moduli, way.left, way.right, corrected=way.corrected)
+        addend = None
+        if self.addend is not None:
+            addend = np.zeros((self.left.shape[0], self.right.shape[1]))
+            addend[self.r, self.c] = self.addend
+        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine, addend)
+
+    def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        from prismm.cpu.kernels.expansions import expanded_product
+
+        m, n = self.left.shape[0], self.right.shape[1]
+        out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
+        wanted = np.zeros((m, n), np.uint8)
+        wanted[self.r, self.c] = 1
+        precision = 53 if kind == np.float64 else 24
+        # Two pieces a worker even out rows without a wanted entry.
+        step = max(1, min(256, -(-m // (2 * job.workers))))
+
+        def task(i0: int) -> None:
+            here = slice(i0, min(m, i0 + step))
+            piece = out[here]
+            out64 = piece if kind == np.float64 else np.empty((0, 0))
+            out32 = piece if kind == np.float32 else np.empty((0, 0), np.float32)
+            listed = np.empty(piece.size, np.int32)
+            count = expanded_product(
+                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision,
+                out64, out32, listed,
+            )  # fmt: skip
+            failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+
+        threads.spread(task, list(range(0, m, step)), job.workers)
+        return out, failed
+
+
+def _scaled(rows: NDArray[np.float64], exponent: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows times powers of two, contiguous: by two factors, as one may be beyond float64, and faster than ldexp."""
+    first = exponent // 2
+    factors = np.ldexp(1.0, first)[:, None], np.ldexp(1.0, exponent - first)[:, None]
+    return np.ascontiguousarray(rows * factors[0] * factors[1])
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the sum is
+    from the next number at which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
+    """
+
+    block: Block
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
+    scale: NDArray[np.int64]
+    distance: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    @staticmethod
+    @np.errstate(all="ignore")
+    def of(block: Block, job: Job) -> _Sample:
+        """Evenly spread."""
+        from prismm.cpu.kernels.exact import exact_dots
+
+        # Evenly spread, not drawn: equal calls choose equally.
+        chosen = np.linspace(0, block.r.size - 1, min(SAMPLE, block.r.size)).astype(np.int64)
+        r, c = block.r[chosen], block.c[chosen]
+        # Largest elements are brought to 1, unless the lowest bit would then fall below 2^-1074.
+        s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
+        x, y = _scaled(block.left[r], s), _scaled(block.right[:, c].T, t)
+        index, scale, result = np.arange(chosen.size), s + t, job.result
+        given = [] if block.addend is None else [np.ldexp(-block.addend[chosen], scale)]
+
+        def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+            """RN(the sum, less some numbers)."""
+            value, count = np.empty(chosen.size), len(given) + len(numbers)
+            addends = np.stack([*given, *numbers], axis=1) if count else np.empty((chosen.size, 0))
+            exact_dots(x, y, index, index, np.ones(1), addends, np.full(count, -1.0), 53, value)
+            return value
+
+        sums = less()
+        exponent = np.minimum(np.frexp(sums)[1] - scale, result.maxexp)
+        unit = np.maximum(exponent - result.precision, result.subnormal_exponent) + scale
+        # Beyond the largest number the next rounding is Inf, which begins half a place further.
+        most = np.ldexp(2.0 - 2.0 ** (1 - result.precision), result.maxexp - 1 + scale)
+        rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
+        half = np.copysign(np.ldexp(0.5, unit), less(rounded))
+        distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
+        return _Sample(block, r, c, scale, np.nan_to_num(distance), np.abs(x * y).sum(axis=1))
+
+    def share(self, way: Way) -> tuple[float, float]:
+        """Of the entries, what a way decides; and how many terms each one's correction has."""
+        if isinstance(way, Moduli) and way.corrected:
+            return self._corrected(way)
+        return float((self._bound(way) <= self.distance).mean()), 0.0
+
+    @np.errstate(all="ignore")
+    def _corrected(self, way: Moduli) -> tuple[float, float]:
+        rows, columns = self.block.rows, self.block.columns
+        p, q = np.minimum(rows.bits[self.r], way.left), np.minimum(columns.bits[self.c], way.right)
+        x = _scaled(self.block.left[self.r], p - rows.top[self.r])
+        y = _scaled(self.block.right[:, self.c].T, q - columns.top[self.c])
+        whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
+        # As `kernels.residuals` bounds it, on the sample alone.
+        size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
+        scale = self.scale - (p - rows.top[self.r]) - (q - columns.top[self.c])
+        bound = np.ldexp(size * (2.0 * self.block.k * 2.0**-53), scale)
+        decided = (bound < self.distance) | (size == 0.0)
+        terms = float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
+        return float(decided.mean()), terms
+
+    def _bound(self, way: Way) -> NDArray[np.float64]:
+        """Of a way's sums; negative where they are exact."""
+        if isinstance(way, Expansion):
+            k = float(self.block.k)
+            return self.size * (2.0 * k * k * 2.0**-106 if way.parts == 2 else 4.0 * k**3 * 2.0**-159)
+        rows, columns, r, c = self.block.rows, self.block.columns, self.r, self.c
+        # Expected, not guaranteed: a rounding error has the mean square 1/12.
+        delta = (self.block.k / 12.0) ** 0.5
+        wide_rows, wide_columns = rows.bits[r] > way.left, columns.bits[c] > way.right
+        bound = wide_rows * delta * np.sqrt(columns.norm2[c]) * 2.0**-way.left
+        bound += wide_columns * delta * np.sqrt(rows.norm2[r]) * 2.0**-way.right
+        with np.errstate(over="ignore"):
+            bound = np.ldexp(bound, rows.top[r] + columns.top[c] + self.scale)
+        return np.where(wide_rows | wide_columns, bound, -1.0)
+
+
+def escalate(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> tuple[Entries, bool]:
+    """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
+    double-double is worth trying on each of them.
+
+    a, b: the operands; entries: of a whole product (no blocks).
+    """
+    if _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
+        return entries, True
+    summed = Sum.of(a, out, entries, job)
+    left = [
+        _escalate_part(a, b, out, entries.keep(part), job, outcome, summed.keep(part))
+        for part in structure.parts(a, b, entries.i, entries.j)
+    ]
+    i, j = (np.concatenate([getattr(each, x) for each, _ in left]) for x in ("i", "j"))
+    return replace(entries, i=i, j=j), any(pairs for _, pairs in left)
+
+
+def _escalate_part(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, summed: Sum,
+) -> tuple[Entries, bool]:  # fmt: skip
+    """`escalate` for entries whose rows and columns are multiplied together."""
+    target = real_parts(out)[entries.part]
+    chosen = choose("cpu")
+    engine = chosen if takes_bytes(chosen) else None
+    tried: tuple[Way, ...] = ()
+    pairs = True
+    while _worth_a_block(entries, a.shape[1], job.workers):
+        start = time.perf_counter()
+        block = Block.of(a, b, entries, summed, job.workspace_bytes)
+        if block is None or block.k == 0:
+            break
+        choice = block.choose(job, engine, tried)
+        way, pairs = choice.way, choice.pairs
+        if way is None:
+            break
+        # The block's own operands count as workspace.
+        pairs_of = ((block.left, a), (block.right, b))
+        copied = sum(x.nbytes for x, given in pairs_of if not np.may_share_memory(x, given))
+        room_left = replace(job, workspace_bytes=max(job.workspace_bytes - copied, 0))
+        value, failed = block.multiply(way, target.dtype, room_left, engine)
+        if block.r.size == target.size:
+            # Every entry is one of these.
+            target[...] = value
+            still = failed[block.r, block.c] if failed.any() else np.zeros(block.r.size, np.bool_)
+        else:
+            place = block.r * value.shape[1] + block.c
+            target[entries.place] = value.reshape(-1)[place]
+            still = failed.reshape(-1)[place]
+        if isinstance(way, Moduli):
+            outcome.products += way.moduli
+        outcome.count(way.path, int(still.size - np.count_nonzero(still)))
+        outcome.time(way.path, time.perf_counter() - start)
+        entries, tried = entries.keep(still), (*tried, way)
+        summed = summed.keep(still)
+        if summed.addend is not None and 2 * entries.i.size > still.size:
+            summed, tried = summed.within_product(), ()
+    return entries, pairs
+
+
+def _one_by_one(entries: Entries, k: int, workers: int) -> float:
+    """Seconds for all entries in double-double, one after the other."""
+    return entries.i.size * k * PAIR_SECONDS / workers
+
+
+def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
+    """Whether to recompute entries one by one takes longer than to build a block and choose a method."""
+    seconds = _one_by_one(entries, k, workers)
+    if entries.i.size == 0 or seconds < FEW_SECONDS:
+        return False
+    # No more rows and columns are met than there are numbers up to the largest: often that is enough to know.
+    if seconds >= (int(entries.i.max()) + int(entries.j.max()) + 2) * k * BLOCK_SECONDS:
+        return True
+    used = np.count_nonzero(np.bincount(entries.i)) + np.count_nonzero(np.bincount(entries.j))
+    return bool(seconds >= used * k * BLOCK_SECONDS)

@@ -1,0 +1,1 @@
+"""Native products on a CPU."""

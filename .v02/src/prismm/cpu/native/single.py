@@ -1,0 +1,167 @@
+"""Correctly rounded products of float32 data: one float64 GEMM, a rounding test, and lane dots for what it leaves open.
+
+Products of float32 numbers are exact in float64, so the sum is off by at most K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖, u = 2^-53,
+in any order of summation (Jeannerod and Rump 2013). Inf and NaN show in the norms: squares of float32 numbers cannot
+overflow float64.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import threads
+from prismm.core.outcome import Job, Outcome, for_kernels
+from prismm.core.specials import patch
+from prismm.core.workspace import Workspace
+from prismm.cpu.repair import Entries, in_slices, repair
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Rows that are widened and multiplied at a time, beside all of the right operand in float64.
+PANEL = 1024
+LOWER_PANEL = 512
+"""The same where entries above the diagonal are not wanted: a panel meets the columns up to its last row."""
+_UP = 1.0 + 2.0**-20
+"""Covers the rounding of norms: their sums of exact squares are good to k·u for k < 2^32."""
+
+
+def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Job, outcome: Outcome) -> None:
+    """out = RN(a @ b) for operands that are float32 numbers exactly."""
+    start = time.perf_counter()
+    a, b = for_kernels(a, "float32"), for_kernels(b, "float32")
+    m, k = a.shape
+    n = b.shape[1]
+    row_energy = np.empty(m)
+    with Workspace() as workspace:
+        wide, column_energy = _widened_columns(b, job.workers, workspace)
+        column_norm = _norms(column_energy)
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        step = min(LOWER_PANEL if job.lower else PANEL, m)
+        panel, product = workspace.empty((step, k), np.float64), workspace.empty((step * n,), np.float64)
+        for i0 in range(0, m, step):
+            i1 = min(m, i0 + step)
+            met = min(n, i1) if job.lower else n
+            rows, c = panel[: i1 - i0], product[: (i1 - i0) * met].reshape(i1 - i0, met)
+            _widen_rows(a[i0:i1], rows, row_energy[i0:i1], job.workers)
+            with np.errstate(all="ignore"):
+                np.matmul(rows, wide[:, :met], out=c)
+            norms = _norms(row_energy[i0:i1]), column_norm[:met]
+            found += _rounded(c, *norms, k, out[i0:i1, :met], i0, job.workers)
+    outcome.time("multiply", time.perf_counter() - start)
+    start = time.perf_counter()
+    outside_rows, outside_columns = ~np.isfinite(row_energy), ~np.isfinite(column_energy)
+    special = patch(a, b, out, outside_rows, outside_columns)
+    outcome.count("special", special)
+    i = np.concatenate([f[0] for f in found]) if found else np.empty(0, np.int64)
+    j = np.concatenate([f[1] for f in found]) if found else np.empty(0, np.int64)
+    entries = Entries(0, i, j)
+    entries = entries.keep(~(outside_rows[i] | outside_columns[j]))
+    outcome.count("certified", out.size - special - entries.i.size)
+    entries = by_lanes(a, b, out, entries, _norms(row_energy), column_norm, job.workers, outcome)
+    repair(a, b, out, entries, job, outcome)
+    outcome.time("repair", time.perf_counter() - start)
+
+
+def _norms(energy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Upper bounds of 2-norms; 0 where an element is not finite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(energy), np.sqrt(energy) * _UP, 0.0)
+
+
+def _pieces(count: int, workers: int) -> list[tuple[int, int]]:
+    step = max(1, -(-count // workers))
+    return [(i, min(count, i + step)) for i in range(0, count, step)]
+
+
+def _widened_columns(
+    b: NDArray[np.float32], workers: int, workspace: Workspace
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """b as float64, and the energies of its columns."""
+    from prismm.cpu.kernels.single import widen_columns
+
+    wide = workspace.empty(b.shape, np.float64)
+    pieces = _pieces(b.shape[0], workers)
+    # A row of sums for each piece of rows: workers would meet in the columns.
+    energies = np.zeros((len(pieces), b.shape[1]))
+    threads.spread(
+        lambda p: widen_columns(b, *pieces[p], wide, energies[p]), list(range(len(pieces))), workers
+    )  # fmt: skip
+    return wide, energies.sum(axis=0)
+
+
+def _widen_rows(a: NDArray[np.float32], wide: NDArray[np.float64], energy: NDArray[np.float64], workers: int) -> None:
+    from prismm.cpu.kernels.single import widen_rows
+
+    threads.spread(lambda p: widen_rows(a, *p, wide, energy), _pieces(a.shape[0], workers), workers)
+
+
+def _rounded(
+    c: NDArray[np.float64],
+    row_norm: NDArray[np.float64],
+    column_norm: NDArray[np.float64],
+    k: int,
+    out: NDArray[np.float32],
+    first: int,
+    workers: int,
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """out = RN(c); rows (counted from `first`) and columns of the entries whose rounding is open."""
+    from prismm.cpu.kernels.rounding import round_to_float32
+
+    n = c.shape[1]
+    # The k roundings of the sum, and two for the test's own.
+    factor = (k + 2) * 2.0**-53 * _UP
+    pieces = _pieces(c.shape[0], workers)
+    results: list[Any] = [None] * len(pieces)
+
+    def test(index: int) -> None:
+        r0, r1 = pieces[index]
+        failed = np.empty((r1 - r0) * n, np.int32)
+        count = round_to_float32(c[r0:r1], row_norm[r0:r1], column_norm, factor, out[r0:r1], failed)
+        i, j = np.divmod(failed[:count].astype(np.int64), n)
+        results[index] = (i + (first + r0), j)
+
+    threads.spread(test, list(range(len(pieces))), workers)
+    return results
+
+
+def by_lanes(
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    out: NDArray[np.float32],
+    entries: Entries,
+    row_norm: NDArray[np.float64],
+    column_norm: NDArray[np.float64],
+    workers: int,
+    outcome: Outcome,
+) -> Entries:
+    """Recompute entries in 64 lanes; returns what their bound leaves open."""
+    from prismm.cpu.kernels.single import gather_single, lane_dots
+
+    if entries.i.size == 0:
+        return entries
+    k = a.shape[1]
+    # Entries share columns, each of which is copied once.
+    used, place = np.unique(entries.j, return_inverse=True)
+    value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
+    with Workspace() as workspace:
+        columns = workspace.empty((used.size, k), np.float32)
+        # Multiples of 16 elements, a line of the cache, so that workers hardly write to the same line.
+        step = max(16, -(-k // workers) + 15 & ~15)
+        threads.spread(
+            lambda h: gather_single(b, used, h, min(k, h + step), columns), list(range(0, k, step)), workers
+        )  # fmt: skip
+        norms = column_norm[used]
+        in_slices(
+            lambda s: lane_dots(
+                a, columns, entries.i[s], place[s], row_norm, norms, value[s], undecided[s]
+            ),
+            entries.i.size, workers,
+        )  # fmt: skip
+    proved = undecided == 0
+    out[entries.i[proved], entries.j[proved]] = value[proved]
+    outcome.count("lane dots", int(proved.sum()))
+    return entries.keep(~proved)

@@ -1,0 +1,421 @@
+"""Repair: uncertified entries, recomputed one by one until each is proved.
+
+The paths, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
+double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import accuracy, threads
+from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
+from prismm.core.specials import layout, real_operands
+from prismm.cpu.engines.base import INT8_BLOCK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.core.composite import Side
+    from prismm.core.scales import Scales
+    from prismm.cpu.many_product import ByteEngine
+
+_GATHER_BYTES = 32 << 20
+_MANY_MAGNITUDES = 1 << 22
+"""Products of magnitudes from which on an engine multiplies all of them."""
+
+_SLICE = 256
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Open entries of one real part: their rows and columns, of the operands.
+
+    width: columns of a result of blocks (`split.Blocks`), 0 where every row meets all columns.
+    """
+
+    part: int
+    i: NDArray[np.int64]
+    j: NDArray[np.int64]
+    width: int = 0
+
+    def keep(self, where: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Entries:
+        """Those selected; these themselves where a mask or a slice selects all."""
+        if where == slice(None) if isinstance(where, slice) else where.dtype == np.bool_ and where.all():
+            return self
+        return Entries(self.part, self.i[where], self.j[where], self.width)
+
+    @property
+    def place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns in the result."""
+        return self.i, self.j % self.width if self.width else self.j
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows and columns of one piece, contiguous, with index pairs into them; `where` selects the piece's entries."""
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    ri: NDArray[np.int64]
+    ci: NDArray[np.int64]
+    row_index: NDArray[np.int64]
+    column_index: NDArray[np.int64]
+    where: NDArray[np.int64]
+
+
+def gathered(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...], workers: int = 1
+) -> Iterator[Gathered]:
+    """The entries' rows and columns in pieces of at most 32 MiB each (rows of a plain float64 matrix in place); vectors
+    of several real parts one after the other.
+    """
+    if entries.i.size == 0:
+        return
+    columns = np.unique(entries.j)
+    length = max(1, a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts))
+    step = max(1, _GATHER_BYTES // (8 * length))
+    # A plain matrix is its own gathering of rows.
+    in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
+    rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
+    row_step = max(1, rows.size) if in_place else step
+    # In order of rows, so that the entries of a piece are a range.
+    order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
+    sorted_i = entries.i if in_place else entries.i[order]
+    for r0 in range(0, rows.size, row_step):
+        piece = rows[r0 : r0 + row_step]
+        lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+        here = order[lo:hi]
+        left = for_kernels(a) if in_place else _vectors(a[piece], parts, left=True)
+        for c0 in range(0, columns.size, step):
+            chosen = columns[c0 : c0 + step]
+            j = entries.j[here]
+            # Of many columns, only those that are met in this piece are gathered.
+            where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
+            if where.size == 0:
+                continue
+            used = np.unique(entries.j[where]) if columns.size > step else chosen
+            right = _columns(b, used, parts, workers)
+            yield Gathered(
+                left,
+                right,
+                np.searchsorted(piece, entries.i[where]),
+                np.searchsorted(used, entries.j[where]),
+                piece,
+                used,
+                where,
+            )
+
+
+def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int) -> NDArray[np.float64]:
+    """The columns `used` of b as contiguous rows; in compiled code and in parallel where b is plain float64."""
+    # Too few elements to wake workers for, or not as the kernel reads them.
+    if b.dtype != np.float64 or not b.flags.c_contiguous or used.size * b.shape[0] < 1 << 14:
+        return _vectors(b[:, used], parts, left=False)
+    from prismm.cpu.kernels.dot import gather_columns
+
+    k = b.shape[0]
+    out = np.empty((used.size, k))
+    source = for_kernels(b)
+    # A multiple of eight rows, a cache line of what is written: workers seldom share one.
+    step = -(-k // workers) + 7 & ~7
+    threads.spread(
+        lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers
+    )
+    return out
+
+
+def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
+    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the
+    right.
+    """
+    if not np.iscomplexobj(x):
+        return for_kernels(x if left else x.T)
+    # `real_operands` lays out both operands, and only one is wanted.
+    dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
+    pieces = []
+    for part in parts:
+        if left:
+            pieces.append(real_operands(x, dummy.T, part)[0])
+        else:
+            pieces.append(real_operands(dummy.T, x, part)[1].T)
+    return np.ascontiguousarray(np.concatenate(pieces, axis=1), dtype=np.float64)
+
+
+def in_slices(task: Any, count: int, workers: int) -> None:
+    """task(slice) over `count` entries, in workers where there are many."""
+    slices = [slice(s, min(count, s + _SLICE)) for s in range(0, count, _SLICE)]
+    if len(slices) == 1:
+        task(slices[0])
+    else:
+        threads.spread(task, slices, workers)
+
+
+def repair(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales] | None = None,
+) -> None:
+    """Prove or recompute the entries of `out`, which belong to finite rows and columns.
+
+    scales: of a scheme that scaled, for the magnitude path.
+    """
+    if entries.i.size == 0:
+        return
+    target = real_parts(out)[entries.part]
+    plain = job.epilogue is None or job.epilogue.trivial
+    # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
+    if plain and scales is not None:
+        entries = by_magnitude(a, b, target, entries, job, outcome, scales)
+    pairs = True
+    if not entries.width:
+        from prismm.cpu.escalation import escalate
+
+        entries, pairs = escalate(a, b, out, entries, job, outcome)
+    if pairs:
+        entries = _in_double_double(a, b, out, entries, job, outcome)
+    exactly(a, b, out, entries, job, outcome)
+
+
+@np.errstate(all="ignore")
+def by_magnitude(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    target: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales],
+) -> Entries:
+    """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
+    0.
+    """
+    assert job.target is not None
+    rounding = job.target.kind == "correctly-rounded"
+    done = np.zeros(entries.i.size, np.bool_)
+    candidates = entries
+    index = np.arange(entries.i.size)
+    # For correct rounding magnitudes prove zeros and nothing else.
+    if rounding:
+        zero = target[entries.place] == 0
+        index, candidates = np.flatnonzero(zero), entries.keep(zero)
+    for where, total, hit in magnitude_sums(a, b, candidates, job, scales):
+        proved = hit == 0
+        if not rounding:
+            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+            proved = certified(candidates.keep(where), total, hit, target, terms, job, scales)
+        done[index[where][proved]] = True
+    outcome.count("magnitude", int(done.sum()))
+    return entries.keep(~done)
+
+
+@np.errstate(all="ignore")
+def certified(
+    entries: Entries,
+    total: NDArray[np.int64],
+    hit: NDArray[np.uint8],
+    target: NDArray[Any],
+    terms: int,
+    job: Job,
+    scales: tuple[Scales, Scales],
+) -> NDArray[np.bool_]:
+    """Which entries their `magnitude_sums` prove, of sums of so many real terms."""
+    from prismm.cpu.kernels.magnitude import certify
+
+    assert job.target is not None
+    factor = accuracy.magnitude_kappa(job.target, job.terms, job.result)
+    proved = np.empty(entries.i.size, np.uint8)
+    rows, columns = scales
+    certify(
+        entries.i, entries.j, total, hit, target[entries.place].astype(np.float64), rows.terms, columns.terms,
+        rows.power, columns.power, rows.shift, columns.shift, terms / 4.0, factor, 2.0 ** (job.result.maxexp - 2),
+        proved,
+    )  # fmt: skip
+    return proved.view(np.bool_)
+
+
+def magnitude_sums(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, job: Job, scales: tuple[Scales, Scales]
+) -> Iterator[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.uint8]]]:
+    """(which entries, the sums of the products of their 7-bit magnitudes, whether any product of elements is nonzero),
+    in pieces.
+    """
+    from prismm.cpu.engines.integer import choose
+    from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
+    from prismm.cpu.many_product import takes_bytes
+
+    rows, columns = scales
+    engine = choose("cpu")
+    k = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+    # The sums stay within int32, and no modulus is involved: an engine of bytes takes magnitudes as they are.
+    if entries.i.size * k > _MANY_MAGNITUDES and k <= INT8_BLOCK and not entries.width and takes_bytes(engine):
+        yield from _magnitude_products(a, b, entries, scales, engine)
+        return
+    for piece in gathered(a, b, entries, (entries.part,), job.workers):
+        left = np.empty(piece.rows.shape, np.uint8)
+        right = np.empty(piece.columns.shape, np.uint8)
+        magnitudes(piece.rows, rows.exponent[piece.row_index], left)
+        magnitudes(piece.columns, columns.exponent[piece.column_index], right)
+        total = np.empty(piece.ri.size, np.int64)
+        hit = np.empty(piece.ri.size, np.uint8)
+
+        def dots(
+            s: slice,
+            left: NDArray[Any] = left,
+            right: NDArray[Any] = right,
+            piece: Gathered = piece,
+            total: NDArray[Any] = total,
+            hit: NDArray[Any] = hit,
+        ) -> None:
+            magnitude_dots(left, right, piece.ri[s], piece.ci[s], total[s], hit[s])
+
+        in_slices(dots, piece.ri.size, job.workers)
+        yield piece.where, total, hit
+
+
+def _magnitude_products(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, scales: tuple[Scales, Scales], engine: ByteEngine
+) -> Iterator[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.uint8]]]:
+    """The same of many entries, as products of bytes by an engine: of the magnitudes, and of ones and zeros where there
+    are zeros.
+    """
+    from prismm.cpu.kernels.dot import magnitude_bytes
+    from prismm.cpu.kernels.magnitude import pick
+
+    operands = []
+    sides: tuple[Side, Side] = ("left", "right")
+    for x, side, scale in zip((a, b), sides, scales, strict=True):
+        real = for_kernels(layout(x, entries.part, side))
+        both = np.empty((2, *real.shape), np.int8)
+        magnitude_bytes(real, scale.exponent, side == "left", both[0], both[1])
+        operands.append(both)
+    left, right = operands
+    n, whole = right.shape[2], bool(left[1].all() and right[1].all())
+    count = 1 if whole else 2
+    # Rows at a time, so that both int32 products stay within the bytes of a piece.
+    step = max(4, _GATHER_BYTES // (8 * max(n, 1)))
+    # In order of rows, so that the entries of a piece are a range; one piece takes them as they are.
+    order = None if step >= left.shape[1] else np.argsort(entries.i, kind="stable")
+    for i0 in range(0, left.shape[1], step):
+        where: NDArray[np.int64] | slice = slice(None)
+        if order is not None:
+            lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
+            where = order[lo:hi]
+        mine = entries.keep(where)
+        if mine.i.size == 0:
+            continue
+        part = np.ascontiguousarray(left[:count, i0 : i0 + step])
+        products = np.empty((count, part.shape[1], n), np.int32)
+        # So short a sum is never reduced.
+        engine.multiply(part, right[:count], products, (256,) * count)
+        total, hits = np.empty(mine.i.size, np.int64), np.empty(mine.i.size, np.uint8)
+        pick(products, mine.i, mine.j, i0, total, hits)
+        yield where, total, hits
+
+
+def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:
+    """The bound of `cpu.kernels.join`, entry by entry, from the vectors of matching rows and columns."""
+    # ½·½ for each of K terms: what two rounded elements leave out together.
+    terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * terms
+        second = (rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]) * (1.0 + 2.0**-40)
+    return np.minimum(first, second)
+
+
+def _in_double_double(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> Entries:
+    """Recompute in double-double, the epilogue's sum where there is one; what its own bound leaves open stays."""
+    from prismm.cpu.kernels.dot import double_double, double_double_sums
+
+    target, precision = real_parts(out)[entries.part], job.result.precision
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    plain = job.epilogue is None or job.epilogue.trivial
+    done = np.zeros(entries.i.size, np.bool_)
+    for piece in gathered(a, b, entries, parts, job.workers):
+        value = np.empty(piece.ri.size)
+        undecided = np.empty(piece.ri.size, np.uint8)
+
+        def dots(
+            s: slice, piece: Gathered = piece, value: NDArray[Any] = value, undecided: NDArray[Any] = undecided
+        ) -> None:
+            operands = piece.rows, piece.columns, piece.ri[s], piece.ci[s]
+            if plain:
+                double_double(*operands, precision, value[s], undecided[s])
+            else:
+                added = addends[piece.where[s]]
+                double_double_sums(*operands, alpha, added, beta, precision, value[s], undecided[s])
+
+        in_slices(dots, piece.ri.size, job.workers)
+        # Values without proof are not stored: the entry keeps the scheme's until exact arithmetic has it.
+        proved = undecided == 0
+        chosen = piece.where[proved]
+        target[entries.keep(chosen).place] = value[proved]
+        done[chosen] = True
+    outcome.count("double-double", int(done.sum()))
+    return entries.keep(~done)
+
+
+def _summands(
+    out: NDArray[Any], entries: Entries, job: Job
+) -> tuple[tuple[int, ...], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What `exact_dots` adds: parts of the product, their factors, those of C's parts, and these, entry by entry."""
+    parts: tuple[int, ...] = (entries.part,)
+    alpha, beta = np.ones(1), np.empty(0)
+    addends = np.empty((entries.i.size, 0))
+    if job.epilogue is not None and not job.epilogue.trivial:
+        count = 2 if np.iscomplexobj(out) else 1
+        factors = job.epilogue.factors(entries.part, count)
+        parts = tuple(range(count))
+        alpha, beta = factors[:count].copy(), factors[2 : 2 + count].copy()
+        c = job.epilogue.c
+        if c is None or not beta.any():
+            beta = np.empty(0)
+        else:
+            addends = np.stack([x[entries.place].astype(np.float64) for x in real_parts(c)], axis=1)
+    return parts, alpha, beta, addends
+
+
+def exactly(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    path: str = "exact",
+) -> None:
+    """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
+    from prismm.cpu.kernels.exact import exact_dots
+
+    target = real_parts(out)[entries.part]
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    for piece in gathered(a, b, entries, parts, job.workers):
+        value = np.empty(piece.ri.size)
+        added = np.ascontiguousarray(addends[piece.where])
+
+        def dots(s: slice, piece: Gathered = piece, value: NDArray[Any] = value, added: NDArray[Any] = added) -> None:
+            exact_dots(
+                piece.rows,
+                piece.columns,
+                piece.ri[s],
+                piece.ci[s],
+                alpha,
+                added[s],
+                beta,
+                job.result.precision,
+                value[s],
+            )
+
+        in_slices(dots, piece.ri.size, job.workers)
+        target[entries.keep(piece.where).place] = value
+    outcome.count(path, int(entries.i.size))

@@ -1,0 +1,1 @@
+"""Products by residues on a CPU."""

@@ -1,0 +1,178 @@
+"""The order of work for the VNNI engine: all of A split first, then columns of B block by block, each block split,
+multiplied by all of A and joined by one worker, while its residues stay in the cache.
+
+Residues of B never reach memory, those of A are read from there once per block of columns: at k = 2048 and 15 moduli
+63 MB beside 100 ms of products. Where A's residues do not fit in the memory allowed, rows are taken in turns.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import threads
+from prismm.core.scales import Scales
+from prismm.core.workspace import Workspace
+from prismm.cpu.engines.integer import PackedEngine
+from prismm.cpu.residues.blocking import SplitLeft, SplitRight, engine_scratch, left_shape, residue_dtype, right_shape
+from prismm.cpu.residues.split import Splitter, split_operand
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cpu.residues.product import Product
+
+PANEL_ROWS = 4128
+"""Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
+
+
+def block_columns(n: int, splitter: Splitter, workers: int, lower: bool = False) -> int:
+    """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all. lower: all of them are joined
+    from the first one's row on, so the kernel gets no more than it takes at a time.
+    """
+    assert isinstance(splitter.engine, PackedEngine)
+    count = len(splitter.system.moduli) * splitter.residue_parts
+    most = min(splitter.engine.widest_block, splitter.engine.tile_columns if lower else n)
+    fitting = splitter.engine.block_bytes // (count * max(splitter.k, 1)) // 32 * 32
+    widest = max(96, min(most, fitting))
+    blocks = -(-n // widest)
+    # As many blocks for each worker: of one left over all others would wait for the end.
+    blocks = -(-blocks // workers) * workers
+    return max(32, -(-n // blocks) + 31 & ~31)
+
+
+def rows_per_pass(m: int, splitter: Splitter, workers: int, workspace_bytes: int, block: int) -> int:
+    """Rows of A whose residues exist at one time."""
+    count = len(splitter.system.moduli) * splitter.residue_parts
+    scratch = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in engine_scratch(splitter, m, block))
+    fixed = workers * (count * block * (splitter.k + 4) + scratch)
+    per_row = left_shape(splitter, 4)[3] * count
+    room = max(workspace_bytes - fixed, 0) // per_row // 96 * 96
+    return min(m, max(96, room))
+
+
+def suits(m: int, n: int, workers: int) -> bool:
+    """Whether columns should be handed out: there are enough of them, and A is not the far larger operand."""
+    return n >= 64 * workers and m <= 8 * n
+
+
+def run(
+    product: Product, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], right: SplitRight | None
+) -> tuple[Scales, Scales]:
+    """out = a @ b up to `product.uncertified`; returns the scales of rows and columns."""
+    splitter, job, outcome = product.splitter, product.job, product.outcome
+    assert isinstance(splitter.engine, PackedEngine)
+    step_of_rows = splitter.engine.row_step
+    m, n = out.shape
+    block = block_columns(n, splitter, job.workers, job.lower)
+    blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
+    if right is not None:
+        blocks = list(right.blocks)
+    step = rows_per_pass(m, splitter, job.workers, job.workspace_bytes, block)
+    rows: list[Scales] = []
+    columns: list[Any] = [None] * len(blocks)
+    for i0 in range(0, m, step):
+        with Workspace() as workspace:
+            start = time.perf_counter()
+            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, workspace)
+
+            def columns_of(which: int, left: _Rows = left) -> None:
+                j0, j1, residues = blocks[which]
+                if job.lower and j0 >= left.last < m:
+                    return  # a later pass has the rows from j0 on
+                with Workspace() as mine:
+                    if residues is None:
+                        shape = right_shape(splitter, j1 - j0)
+                        residues = mine.empty(shape, residue_dtype(splitter.engine, left=False))
+                        columns[which] = split_operand(b, splitter, residues, left=False, columns=(j0, j1))
+                    else:
+                        assert right is not None
+                        columns[which] = right.scales.block(j0, j1)
+                    buffers = product.buffers(left.last - left.first, j1 - j0, mine)
+                    whole = left.whole()
+                    for p0, p1, panel in _from(whole.panels, j0, step_of_rows) if job.lower else whole.panels:
+                        scales = whole.scales.block(p0 - left.first, p1 - left.first)
+                        product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
+
+            # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
+            tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
+            tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
+            threads.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
+            rows.append(left.whole().scales)
+            outcome.split_left += (left.last - i0) * splitter.k
+            outcome.split_right += n * splitter.k if right is None else 0
+            outcome.time("split", left.when - start)
+            outcome.time("multiply and join", time.perf_counter() - left.when)
+    return Scales.joined(rows), Scales.joined(columns)
+
+
+def _from(panels: list[tuple[int, int, Any]], row: int, step: int) -> Iterator[tuple[int, int, Any]]:
+    """The panels from a row on, which the lower triangle's columns from there on meet. They are cut between the rows
+    that a kernel takes at a time.
+    """
+    for p0, p1, panel in panels:
+        skipped = max(0, row - p0) // step * step
+        if p0 + skipped < p1 and row < p1:
+            yield p0 + skipped, p1, panel[:, :, skipped:]
+
+
+class _Rows:
+    """Rows first to last - 1 of A, split in pieces by whoever is free, as long panels: the kernel walks through the
+    rows itself.
+    """
+
+    def __init__(
+        self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, workspace: Workspace
+    ) -> None:
+        self.a, self.first, self.last, self.splitter = a, first, last, splitter
+        self.residues = workspace.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
+        pieces = workers * max(1, (last - first) // 1024)
+        self.step = max(1, -(-(last - first) // pieces))
+        self.starts = range(first, last, self.step)
+        self.when = 0.0
+        self._scales: list[Scales | None] = [None] * len(self.starts)
+        self._left, self._guard = len(self.starts), threading.Lock()
+        # No Event: an interrupt amid its steps, which are Python's, could leave it locked.
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._split: SplitLeft | None = None
+        self._error: BaseException | None = None
+
+    def split(self, index: int) -> None:
+        """Split a piece; the last one makes the whole known."""
+        p0 = self.starts[index]
+        rows = self.a[p0 : min(self.last, p0 + self.step)]
+        self._scales[index] = split_operand(rows, self.splitter, self.residues, left=True, first=p0 - self.first)
+        with self._guard:
+            self._left -= 1
+            if self._left:
+                return
+        scales = [some for some in self._scales if some is not None]
+        panels = [
+            (i, min(self.last, i + PANEL_ROWS), self.residues[:, :, i - self.first : i - self.first + PANEL_ROWS])
+            for i in range(self.first, self.last, PANEL_ROWS)
+        ]
+        self._split = SplitLeft(self.splitter, panels, Scales.joined(scales))
+        self.when = time.perf_counter()
+        self._woken.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Whoever waits, or will, gets this error."""
+        self._error = self._error or error
+        self._woken.put(None)
+
+    def whole(self) -> SplitLeft:
+        """All pieces, once they are split; the error of a worker that failed."""
+        while self._split is None and self._error is None:
+            self._woken.get()
+            self._woken.put(None)  # for the next one who waits
+        if self._error is not None:
+            raise self._error
+        assert self._split is not None
+        return self._split

@@ -1,0 +1,1 @@
+"""ScaledHalf on a CPU."""

@@ -1,0 +1,1 @@
+"""Products on a GPU: plans, programs of launches, kernels of each scheme."""

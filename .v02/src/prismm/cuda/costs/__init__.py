@@ -1,0 +1,1 @@
+"""Cost tables of GPUs, and where they come from."""

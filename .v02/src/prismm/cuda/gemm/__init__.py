@@ -1,0 +1,1 @@
+"""gemm on a GPU: sums with C."""

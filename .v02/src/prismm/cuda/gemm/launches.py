@@ -1,0 +1,161 @@
+"""gemm's sums: what is launched."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from prismm.cuda.device import LANES
+from prismm.cuda.launch.arguments import Factor
+from prismm.cuda.residues.join import LEVELS
+from prismm.cuda.residues.tables import join_constants
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.residues.split import SplitVectors
+    from prismm.cuda.residues.tables import CertificateTest, Tables
+    from prismm.cuda.views import Result, Vectors
+
+
+COMBINE_TILE = 4, 128, 4
+"""Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
+
+FEW_WORDS, MANY_WORDS = 16, 256
+"""Words of flags that a program reads at a time: of few, and of many."""
+
+FACTORS = tuple(Factor(index) for index in range(4))
+"""Parts of alpha and beta."""
+
+
+def combine_digits(
+    program: Program,
+    digits: BufferView,
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    left: SplitVectors,
+    right: SplitVectors,
+    table: Tables,
+    test: CertificateTest,
+    counts: BufferView,
+    device: Device,
+    *,
+    lower: bool = False,
+) -> None:
+    """Write down alpha·X + beta·C, with C = addend, from the digits of X: every entry by the exact join; lower: not of
+    tiles above the diagonal.
+    """
+    from prismm.cuda.gemm.kernels import combine
+
+    flags, grid, common = combining(program, out, addend)
+    more = _lower(program, flags) if lower else {}
+    exact_constants, _ = join_constants(table.moduli, test, table.left.device)
+    fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
+    program.launch(
+        combine.combine_digits, grid, digits, *common, flags, left.statistics, right.statistics, exact_constants,
+        table.reduction, *FACTORS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
+        digits.shape[2] * digits.shape[3], flags.shape[3], left.batch, right.batch,
+        MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
+        TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
+        enable_fp_fusion=False, **fixed, **more,
+    )  # fmt: skip
+    statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
+    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
+
+
+def combine_values(
+    program: Program,
+    products: BufferView | None,
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    terms: int,
+    precision: int,
+    counts: BufferView,
+    device: Device,
+    *,
+    lower: bool = False,
+) -> None:
+    """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0; lower:
+    not of tiles above the diagonal.
+    """
+    from prismm.cuda.gemm.kernels import combine
+    from prismm.cuda.residues.kernels import repair
+
+    flags, grid, common = combining(program, out, addend)
+    more = _lower(program, flags) if lower else {}
+    fixed = {
+        "PRECISION": precision, "PARTS": 2 if out.buffer.dtype.is_complex else 1, "ADDEND": addend is not None,
+        "PRODUCT": products is not None,
+    }  # fmt: skip
+    # Without a product nothing is read there, but the kernel takes a pointer.
+    source = products.reals() if products is not None else common[0]
+    program.launch(
+        combine.combine_values, grid, source, *common, flags, *FACTORS, out.m, out.n, terms, flags.shape[3],
+        ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed, **more,
+    )  # fmt: skip
+    nothing = counts, counts, 1, 1, 1
+    recompute_flagged(program, out, addend, a, b, flags, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+
+
+def _lower(program: Program, flags: BufferView) -> dict[str, Any]:
+    """What an epilogue of the lower triangle is compiled with: it writes no flags of the tiles that it leaves out."""
+    program.zero(flags)
+    return {"LOWER": True}
+
+
+def combining(program: Program, out: Result, addend: Result | None) -> tuple[BufferView, tuple[int], tuple[Any, ...]]:
+    """Flags, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
+    import torch
+
+    parts = 2 if out.buffer.dtype.is_complex else 1
+    # Each part of a complex entry has a flag of its own: one may be certified while the other is not.
+    flags = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
+    # One extent, as the others of a grid end at 65535.
+    grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
+    common: list[Any] = []
+    for some in (out, addend or out):
+        step = 2 if some.buffer.dtype.is_complex else 1
+        common += [some.buffer.reals(), step * some.strides[1], step * some.strides[2], step * some.strides[0]]
+    return flags, grid, tuple(common)
+
+
+def recompute_flagged(
+    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, flags: BufferView,
+    statistics: tuple[BufferView, BufferView, int, int, int], counts: BufferView, device: Device, **fixed: Any,
+) -> None:  # fmt: skip
+    """Write down the exact values of the entries that an epilogue flagged.
+
+    statistics: of rows and columns, their matrices, and q.
+    """
+    from prismm.cuda.gemm.kernels.repair import recompute_exact
+
+    a_strides, b_strides, strides = (
+        tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides) for some in (a, b, out)
+    )
+    source = addend or out
+    c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
+    programs, span = walked(flags, device)
+    program.launch(
+        recompute_exact, (programs,), a.buffer.reals(), *a_strides,
+        b.buffer.reals(), *b_strides, out.buffer.reals(), *strides, source.buffer.reals(), c_strides[1], c_strides[2],
+        c_strides[0], flags, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], flags.shape[3],
+        out.batch, *statistics[2:4], SPAN=span, BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+
+
+def walked(flags: BufferView, device: Device) -> tuple[int, int]:
+    """Programs that set flagged entries, and words of flags that one reads at a time.
+
+    How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host. Of few
+    words each may hold an entry that takes long, as in a residual of few right-hand sides, so more programs share them.
+    """
+    words, most = math.prod(flags.shape), 8 * device.programs
+    span = FEW_WORDS if words <= FEW_WORDS * most else MANY_WORDS
+    return min(most, -(-words // span)), span

@@ -1,0 +1,1 @@
+"""Device functions that the kernels of several schemes share."""

@@ -1,0 +1,1 @@
+"""Programs of launches, and the libraries that run them."""

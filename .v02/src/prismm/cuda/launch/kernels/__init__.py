@@ -1,0 +1,1 @@
+"""Compiled code of the host, which hands launches to CUDA's driver."""

@@ -1,0 +1,1 @@
+"""Products by several words on a GPU."""

@@ -1,0 +1,89 @@
+"""Native products by cuBLAS, and what sees to entries that are not finite: what is launched."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from prismm.cuda.device import LANES
+from prismm.cuda.launch import cublas
+
+if TYPE_CHECKING:
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.views import Result, Vectors
+
+
+PROOF_PROGRAMS, PROOF_CHUNK, PROOF_SLACK, PROOF_TERMS = 4, 2048, 4, 1 << 22
+"""Programs a multiprocessor that look for the largest magnitudes of operands, and elements that each reads at a time;
+binades of room for an entry, and most products in one: see `cuda.kernels.overflow`.
+"""
+
+
+def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> None:
+    """Queue out = AB, contiguous, by cuBLAS.
+
+    Raises:
+        EngineError: for operands of strides that it does not read.
+    """
+    import torch
+
+    (batch, row, column), (right_batch, right_column, right_row) = a.strides, b.strides
+    workspace = program.allocate(torch.uint8, cublas.WORKSPACE)
+    gemm = cublas.Gemm(
+        # A matrix that is broadcast has a batch step of 0, whatever its tensor's stride says.
+        a.buffer, b.buffer, out.buffer, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
+        (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
+    )  # fmt: skip
+    gemm.call  # noqa: B018 - raises
+    program.gemm(gemm)
+
+
+def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> BufferView:
+    """Find the largest magnitudes of operands without gaps, for `finish_native`; returns where they are."""
+    import torch
+
+    from prismm.cuda.kernels import overflow
+
+    programs = PROOF_PROGRAMS * device.programs
+    found = program.allocate(torch.int32, 2, programs)
+    sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
+    program.launch(
+        overflow.largest_magnitudes, (programs,), a.buffer.reals(), b.buffer.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
+        num_warps=4,
+    )  # fmt: skip
+    return found
+
+
+def finish_native(
+    program: Program,
+    out: Result,
+    a: Vectors,
+    b: Vectors,
+    counts: BufferView,
+    device: Device,
+    found: BufferView | None = None,
+) -> None:
+    """Settle the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
+    `prove`.
+    """
+    from prismm.cuda.residues.kernels import repair
+
+    parts, chunk = a.parts, 2048
+    precision = 53 if out.buffer.reals().dtype.itemsize == 8 else 24
+    programs = found.shape[1] if found is not None else 0
+    # Biased exponents E stand for |x| < 2^(E + 1 - bias).
+    bias = 1023 if precision == 53 else 127
+    # Biased exponents that add up to at most this make products whose sum of k stays PROOF_SLACK binades below the end.
+    most = 3 * bias - 2 - PROOF_SLACK - (parts * a.terms - 1).bit_length()
+    total = parts * math.prod(out.extents)
+    chunks = -(-total // chunk)
+    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
+    program.launch(
+        # Without a proof any pointer will do: LANES = 0 compiles its reading out.
+        repair.finish_native, (min(8 * device.programs, chunks),), a.buffer.reals(), *a_strides, b.buffer.reals(),
+        *b_strides, out.buffer.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
+        PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,
+        LANES=1 << (programs - 1).bit_length() if programs else 0, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Kernels of products by sums in float64 and float32."""

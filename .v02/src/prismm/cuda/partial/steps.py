@@ -1,0 +1,271 @@
+"""The steps of a partial product on a GPU: tensors in and out, queued on the current stream; nothing waits.
+
+Vectors of both operands lie across contiguous rows, (k, vectors): the columns of B as they are, the rows of A turned.
+Statistics are (10, vectors) int64 as of `cuda.kernels.fp64`. CPU tensors go through Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from prismm.core.accuracy import MAGNITUDE, ROUNDING
+from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import LEFT, OUT, RIGHT, A, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.operands import result_of, vectors_of
+from prismm.cuda.residues.join import allocate_flags, join_ordinary, join_tile
+from prismm.cuda.residues.product import digits_shape, multiply_planes
+from prismm.cuda.residues.split import SplitVectors, measure_columns, plane_shape, split_measured
+from prismm.cuda.residues.tables import CertificateTest, Tables, tables
+
+if TYPE_CHECKING:
+    import torch
+
+    from prismm.cuda.views import Result
+
+LARGEST, NORM2, NORM1, RESIDUAL, SHIFT, COUNTS = range(6)
+"""Rows of statistics, as in `cuda.kernels.fp64`; counts are the last ones."""
+
+TILE = 8, 1024, 4
+"""Rows, columns and warps of a program that adds digits."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the steps of a product depend on besides its operands; the same on all of its GPUs.
+
+    Attributes:
+        moduli: of the scheme.
+        terms: K of the whole product, of real sums.
+        parts: real numbers of an element, 2 for complex ones.
+        test: what is asked of an entry; of the whole product.
+        device: how kernels are built for this GPU.
+        place: this GPU, as torch names it.
+    """
+
+    moduli: int
+    terms: int
+    parts: int
+    test: CertificateTest
+    device: Device
+    place: torch.device
+
+    @property
+    def table(self) -> Tables:
+        """Of the moduli."""
+        return tables(self.moduli, self.place)
+
+    @property
+    def groups(self) -> int:
+        """Planes of a modulus: of a complex product those of real parts, imaginary parts and their sums."""
+        return 3 if self.parts == 2 else 1
+
+    @property
+    def levels(self) -> bool:
+        """Whether large elements are counted."""
+        return self.test.mode == MAGNITUDE
+
+    @property
+    def measure(self) -> bool:
+        """Whether residuals are measured; else they are known to be at most a half."""
+        return self.test.mode == ROUNDING
+
+    @property
+    def strip(self) -> tuple[int, int, int]:
+        """Rows of a tile, rows and columns of a strip: what a word of `join`'s flags is about."""
+        return join_tile(self.test.mode)[:3]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Planes of residues of some vectors: in this memory, at this place."""
+
+    vectors: SplitVectors
+    memory: torch.Tensor
+
+
+def _view(base: int, x: torch.Tensor) -> BufferView:
+    return BufferView(base, 0, x.dtype, tuple(x.shape), tuple(x.stride()))
+
+
+def _run(program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.Tensor) -> torch.Tensor:
+    """Queue a program; returns its workspace. a: for A and B. memories: for LEFT and RIGHT, of bytes."""
+    import torch
+
+    if not a.is_cuda:
+        return program.run_by_triton(a, a, out, *memories)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device=a.device)
+    addresses = (x.data_ptr() for x in (a, a, out, workspace, *memories))
+    with torch.cuda.device(a.device):
+        program.run(tuple(addresses), torch._C._cuda_getCurrentRawStream(a.device.index))
+    return workspace
+
+
+def _alignments(a: torch.Tensor, out: torch.Tensor) -> tuple[int, int, int]:
+    return a.data_ptr() % 16, a.data_ptr() % 16, out.data_ptr() % 16
+
+
+@functools.lru_cache(maxsize=64)
+def _measuring(
+    shape: Any, alignments: tuple[int, int, int], work: Work, into: Any
+) -> tuple[Program, Program]:  # fmt: skip
+    program = Program(alignments)
+    q = work.table.fraction_bits(work.terms)
+    measure_columns(program, shape, into, q, work.device, levels=work.levels, exact=False)
+    (_, first), (_, second) = program.single_launches()
+    return first, second
+
+
+def _measure(x: torch.Tensor, statistics: torch.Tensor, work: Work, which: int) -> None:
+    if not x.numel():
+        return
+    vectors = vectors_of(x[None], A, columns=True)
+    program = _measuring(vectors, _alignments(x, statistics), work, _view(OUT, statistics[None]))[which]
+    _run(program, x, statistics)
+
+
+def measure_largest(x: torch.Tensor, statistics: torch.Tensor, work: Work) -> None:
+    """Row `LARGEST` of the statistics, which are 0: see `cuda.residues.kernels.scale.largest_columns`. Combined by
+    maximum.
+    """
+    _measure(x, statistics, work, 0)
+
+
+def measure_norms(x: torch.Tensor, statistics: torch.Tensor, work: Work) -> None:
+    """Rows `NORM2`, `NORM1` and, for tests of magnitude, `COUNTS`, with `LARGEST` of all pieces. Combined by sums."""
+    _measure(x, statistics, work, 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _splitting(
+    x: Any, alignments: tuple[int, int, int], work: Work, into: BufferView, left: bool
+) -> tuple[Program, SplitVectors]:
+    import torch
+
+    program = Program(alignments)
+    shape = plane_shape(x.vectors, x.terms, work.moduli * work.groups)
+    found = SplitVectors(program.allocate(torch.int8, 1, *shape), into, 1, x.vectors, work.parts * x.terms)
+    q = work.table.fraction_bits(work.terms)
+    split_measured(
+        program, x, found, work.table, work.device, found.terms, q, left=left, measure=work.measure
+    )  # fmt: skip
+    return program, found
+
+
+def split(x: torch.Tensor, statistics: torch.Tensor, work: Work, *, left: bool) -> Split:
+    """Planes of some vectors, with the norms of all pieces; rows `RESIDUAL` and `SHIFT` of their statistics are set.
+    Residuals are combined by sums.
+    """
+    import torch
+
+    if not x.shape[0]:
+        # Zeros tell the shift of vectors of which nothing is here.
+        x = torch.zeros(1, x.shape[1], dtype=x.dtype, device=x.device)
+    part = statistics.contiguous()
+    part[RESIDUAL].zero_()
+    vectors = vectors_of(x[None], A, columns=True)
+    program, found = _splitting(vectors, _alignments(x, part), work, _view(OUT, part[None]), left)
+    memory = _run(program, x, part)
+    if part.data_ptr() != statistics.data_ptr():
+        for row in (RESIDUAL, SHIFT):
+            statistics[row].copy_(part[row])
+    return Split(found, memory)
+
+
+@functools.lru_cache(maxsize=64)
+def _multiplying(left: SplitVectors, right: SplitVectors, work: Work) -> tuple[Program, BufferView]:
+    program = Program()
+    left, right = (
+        replace(x, planes=replace(x.planes, base=base)) for x, base in ((left, LEFT), (right, RIGHT))
+    )  # fmt: skip
+    return program, multiply_planes(program, left, right, work.table, work.device)
+
+
+def multiply(left: Split, right: Split, work: Work) -> torch.Tensor:
+    """(groups, moduli, m, n) uint8: the digits of a partial product, in rows of whole words. Combined by `add`."""
+    program, place = _multiplying(left.vectors, right.vectors, work)
+    memory = _run(program, left.memory, left.memory, left.memory, right.memory)
+    m, n = left.vectors.vectors, right.vectors.vectors
+    _, planes, rows, pitch = place.shape
+    found = memory[place.offset : place.offset + planes * rows * pitch].view(planes, rows, pitch)
+    return found.view(work.groups, work.moduli, m, pitch)[..., :n]
+
+
+def empty_digits(m: int, n: int, work: Work) -> torch.Tensor:
+    """(groups, moduli, m, n): memory for digits, laid out as those of `multiply`."""
+    import torch
+
+    _, rows, pitch = digits_shape(m, n, work.moduli)
+    return torch.empty(work.groups, work.moduli, rows, pitch, dtype=torch.uint8, device=work.place)[..., :n]
+
+
+def add(found: torch.Tensor, work: Work, into: torch.Tensor | None = None) -> torch.Tensor:
+    """The digits of all pieces (pieces, groups, moduli, m, n), contiguous, added modulo each modulus."""
+    import torch
+
+    if into is None:
+        into = torch.empty(found.shape[1:], dtype=torch.uint8, device=found.device)
+    steps = into.stride(2), into.stride(1)
+    _run(_adding(tuple(found.shape), steps, _alignments(found, into), work), found, into)
+    return into
+
+
+@functools.lru_cache(maxsize=64)
+def _adding(
+    shape: tuple[int, ...], steps: tuple[int, int], alignments: tuple[int, int, int], work: Work
+) -> Program:  # fmt: skip
+    import torch
+
+    from prismm.cuda.partial.kernels.digit_sums import add_digit_shares
+
+    pieces, groups, moduli, m, n = shape
+    program = Program(alignments)
+    (rows, columns, warps), bytes_ = TILE, torch.uint8
+    program.launch(
+        add_digit_shares, (-(-m // rows) * -(-n // columns), groups * moduli), BufferView(A, 0, bytes_),
+        BufferView(OUT, 0, bytes_), work.table.reduction, pieces, m, n, *steps, ROWS=rows, BLOCK=columns,
+        EVEN=not any(x % 16 for x in (n, *steps)), num_warps=warps,
+    )  # fmt: skip
+    return program
+
+
+def join(
+    digits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, out: torch.Tensor, work: Work
+) -> torch.Tensor:  # fmt: skip
+    """Store the entries that the combined digits certify, in tiles.
+
+    Args:
+        digits: of `empty_digits`.
+        rows, columns: statistics (10, m) and (10, n) of all pieces, contiguous.
+        out: (m, n), contiguous, of the result's type.
+        work: of the product.
+
+    Returns:
+        Flags (parts, strips, blocks) int32 of the tiles that are left: a bit x for rows x·tile of a strip; see
+        `Work.strip`. Bits beyond those are of no account.
+    """
+    import torch
+
+    shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
+    program, flags = _joining(shape, result_of(out[None]), _alignments(digits, out), work)
+    memory = _run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
+    found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
+    return found.view(torch.int32).view(flags.shape[1:])
+
+
+@functools.lru_cache(maxsize=64)
+def _joining(
+    shape: tuple[int, ...], out: Result, alignments: tuple[int, int, int], work: Work
+) -> tuple[Program, BufferView]:
+    import torch
+
+    program, place = Program(alignments), BufferView(A, 0, torch.uint8, shape)
+    left, right = (
+        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
+        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
+    )
+    flags, _ = allocate_flags(program, out, work.test)
+    join_ordinary(program, place, out, left, right, work.table, work.test, work.device, flags)
+    return program, flags

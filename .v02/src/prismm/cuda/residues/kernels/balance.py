@@ -1,0 +1,377 @@
+"""Operands measured anew, for entries that no number of moduli is expected to decide as they are.
+
+Zeros, and powers of two that move from one operand to the other, change no term of a product. So
+
+- an inner index at which one operand is zero counts for neither;
+- the elements a[i, h] are divided by 2^g(h), and b[h, j] multiplied by it: not at all, or so that the largest elements
+  of both at h are alike, or those of a, or those of b, are alike at all h (`_moved`);
+- a few inner indices whose elements need many more bits than all others are left apart: their terms are added to the
+  integers' product without error (`with_product`).
+
+All other elements need D = E(i) - l bits, where 2^l is the lowest bit of any element at h in units of 2^±g(h), and
+E(i) is the least exponent with |a[i, h]|·2^-g(h) < 2^E(i). If a system of moduli has room for the most bits of rows and
+of columns together, all its entries are exact. If not, the side that needs fewer has them all, and the other rounds.
+
+Each number is an integer maximum or sum, so the order of the programs changes none. An operand is read three times;
+about 100 operations an element.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.exact import significand
+from prismm.cuda.kernels.fp64 import (
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    STATISTICS,
+    bit_number,
+    bits_of,
+    ceiling,
+    exponent_above,
+    exponent_field,
+    power_of_two,
+    scaled,
+    two_sum,
+    wide,
+)
+from prismm.cuda.residues.kernels.repair import fraction
+from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
+
+BALANCES = tl.constexpr(4)
+"""Choices of g: 0, half the difference of both operands' exponents, a's, and b's negated."""
+
+OFFSET = tl.constexpr(8192)
+"""Added to exponents, of which the largest is looked for: 0 is below all of them."""
+
+SKIP = tl.constexpr(1 << 20)
+"""Instead of g where an inner index does not count."""
+
+APART, CHOICE = tl.constexpr(16), tl.constexpr(20)
+"""The most inner indices that are left apart; integers of a choice: bits of rows and of columns, their number, which.
+"""
+
+SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(4)
+"""Entries that are looked at, and integers of each: its kind, row, column, and exponent."""
+
+ORDINARY_ENTRY, BY_A_HAIR = tl.constexpr(1), tl.constexpr(2)
+"""Kinds of entries: what rounds them is so near that only exact products decide, or it is not; 0 is none."""
+
+NORM_BITS = tl.constexpr(20)
+"""Norms are in units of 2^(E - 20)."""
+
+MOST_BITS = tl.constexpr(286)
+"""That a side may have."""
+
+TILE_VECTORS, TILE_TERMS = tl.constexpr(32), tl.constexpr(128)
+"""Vectors and inner indices of one tile of a measurement."""
+
+# Where numbers begin in the workspace, in int32, of V vectors of both sides and K inner indices: norms (BALANCES, V)
+# int64; whether vectors lost bits in each of two runs; scales (BALANCES, V); ends (2, V); tops (2, K); depths
+# (BALANCES, 2, K). All of these begin as 0. Then g (BALANCES, K), the choices, and the entries of the sample.
+LOST_AT, SCALES_AT, ENDS_AT, TOPS_AT = tl.constexpr(8), tl.constexpr(10), tl.constexpr(14), tl.constexpr(16)
+DEPTHS_AT, MOVED_AT, CHOICES_AT = tl.constexpr(2), tl.constexpr(10), tl.constexpr(14)
+
+
+@triton.jit
+def lost_of(measures, vectors):
+    """Where it is told whether vectors lost bits."""
+    return measures + wide(vectors) * LOST_AT
+
+
+@triton.jit
+def _scales(measures, vectors):
+    return measures + wide(vectors) * SCALES_AT
+
+
+@triton.jit
+def _tops(measures, vectors):
+    return measures + wide(vectors) * TOPS_AT
+
+
+@triton.jit
+def zeros_of(vectors, k):
+    """How many numbers begin as 0."""
+    return wide(vectors) * TOPS_AT + wide(k) * MOVED_AT
+
+
+@triton.jit
+def _choices(measures, vectors, k):
+    return _tops(measures, vectors) + wide(k) * CHOICES_AT
+
+
+@triton.jit
+def choice_of(measures, vectors, k, balance):
+    """(bits of rows, bits of columns, how many inner indices are left apart, where they stand)."""
+    choice = _choices(measures, vectors, k) + balance * CHOICE
+    return tl.load(choice), tl.load(choice + 1), tl.load(choice + 2), choice + 3
+
+
+@triton.jit
+def record_entry(measures, vectors, k, sample, kind, row, column, exponent):
+    """Keep an entry of the sample: its kind, row and column as numbers of vectors, and the exponent of its size."""
+    record = _choices(measures, vectors, k) + BALANCES * CHOICE + sample * RECORD
+    tl.store(record, kind)
+    tl.store(record + 1, row)
+    tl.store(record + 2, column)
+    tl.store(record + 3, exponent)
+
+
+@triton.jit
+def scale_of(measures, vectors, balance, v, inside):
+    """E of some vectors."""
+    return tl.load(_scales(measures, vectors) + wide(vectors) * balance + v, mask=inside, other=0) - OFFSET
+
+
+@triton.jit
+def norm_of(measures, vectors, balance, v, inside):
+    """An upper bound of Σ|a|·2^-g·2^(20 - E) of some vectors, as int64."""
+    norms = measures.to(tl.pointer_type(tl.int64))
+    return tl.load(norms + wide(vectors) * balance + v, mask=inside, other=0)
+
+
+@triton.jit
+def moved_of(measures, vectors, k, balance, h):
+    """g of some inner indices, SKIP where they do not count."""
+    at = _tops(measures, vectors) + wide(k) * (MOVED_AT + balance) + h
+    return tl.load(at, mask=h < k, other=SKIP)
+
+
+@triton.jit
+def nothing_meets(measures, vectors, k, row, column, inside):
+    """Whether the inner indices at which a row is not zero end before those of a column begin, or the reverse."""
+    ends = measures + wide(vectors) * ENDS_AT
+    row_first, row_last = (
+        tl.load(ends + row, mask=inside, other=0),
+        tl.load(ends + vectors + row, mask=inside, other=0),
+    )
+    first, last = (tl.load(ends + column, mask=inside, other=0), tl.load(ends + vectors + column, mask=inside, other=0))
+    # First ones are counted from the end.
+    return (row_last + first <= k) | (last + row_first <= k)
+
+
+@triton.jit
+def _moved(of_a, of_b, balance):
+    """g at inner indices whose largest elements have such exponents."""
+    x, y = of_a - OFFSET, of_b - OFFSET
+    return tl.where(balance == 1, (x - y) >> 1, tl.where(balance == 2, x, tl.where(balance == 3, -y, 0)))
+
+
+@triton.jit
+def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, ALONG: tl.constexpr):
+    """|x| of some vectors at some inner indices, 0 for vectors that are not finite."""
+    # Elements that lie side by side are read so.
+    if ALONG:
+        mask = (at < vectors)[:, None] & (h < k)[None, :]
+        place = x + at.to(tl.int64)[:, None] * vector_step + h.to(tl.int64)[None, :] * step
+        value = tl.load(place, mask=mask, other=0.0).to(tl.float64)
+    else:
+        mask = (at < vectors)[None, :] & (h < k)[:, None]
+        place = x + at.to(tl.int64)[None, :] * vector_step + h.to(tl.int64)[:, None] * step
+        value = tl.trans(tl.load(place, mask=mask, other=0.0).to(tl.float64))
+    return tl.where(finite[:, None], tl.abs(value), 0.0)
+
+
+@triton.jit(noinline=True)
+def _measure_tile(
+    task, stage, x, batch_step, vector_step, step, stats, measures, first, all_vectors, vectors, k, right,
+    PARTS: tl.constexpr, ALONG: tl.constexpr,
+):  # fmt: skip
+    """A tile of one operand. Stage 0: the largest exponent at each inner index. 1: E of each vector, and where its
+    elements begin and end. 2: bits at each inner index, and norms.
+    """
+    depths = tl.cdiv(k, TILE_TERMS)
+    each = wide(tl.cdiv(vectors, TILE_VECTORS)) * depths
+    batch = task // each
+    at = (task % each // depths * TILE_VECTORS).to(tl.int32) + tl.arange(0, TILE_VECTORS)
+    h = (task % depths * TILE_TERMS).to(tl.int32) + tl.arange(0, TILE_TERMS)
+    inside = at < vectors
+    largest = tl.load(stats + batch * STATISTICS * vectors + LARGEST * vectors + at, mask=inside, other=0)
+    finite = largest < EXPONENT
+    v = first + batch * vectors + at
+    tops = _tops(measures, all_vectors)
+    scales, ends = _scales(measures, all_vectors), measures + wide(all_vectors) * ENDS_AT
+    norms = measures.to(tl.pointer_type(tl.int64))
+    of_a = tl.load(tops + h, mask=h < k, other=0)
+    of_b = tl.load(tops + k + h, mask=h < k, other=0)
+    live = (of_a > 0) & (of_b > 0)
+    for part in tl.static_range(PARTS):
+        value = _magnitudes(x + batch * batch_step + part, vector_step, step, finite, at, h, vectors, k, ALONG)
+        if stage == 0:
+            e = tl.where(value != 0.0, exponent_above(bits_of(value)).to(tl.int32) + OFFSET, 0)
+            tl.atomic_max(tops + right * k + h, tl.max(e, 0), mask=h < k, sem="relaxed")
+        else:
+            some = (value != 0.0) & live[None, :]
+            for balance in range(BALANCES):
+                g = _moved(of_a, of_b, balance)
+                g = (g * (2 * right - 1))[None, :]
+                if stage == 1:
+                    e = exponent_above(bits_of(value)).to(tl.int32) + g
+                    top = tl.max(tl.where(some, e + OFFSET, 0), 1)
+                    tl.atomic_max(scales + wide(all_vectors) * balance + v, top, mask=inside, sem="relaxed")
+                else:
+                    scale = tl.load(scales + wide(all_vectors) * balance + v, mask=inside, other=0) - OFFSET
+                    mantissa, unit = significand(value)
+                    low = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32) + g
+                    depth = tl.max(tl.where(some, scale[:, None] - low, 0), 0)
+                    of_depths = tops + wide(k) * (DEPTHS_AT + 2 * balance + right)
+                    tl.atomic_max(of_depths + h, depth, mask=h < k, sem="relaxed")
+                    by = tl.maximum(NORM_BITS + g - scale[:, None], -2000)
+                    size = ceiling(scaled(tl.where(some, value, 0.0), tl.where(some, by, 0)))
+                    norm = tl.sum(size, 1).to(tl.int64)
+                    tl.atomic_add(norms + wide(all_vectors) * balance + v, norm, mask=inside, sem="relaxed")
+            if stage == 1:
+                place = ends + v
+                tl.atomic_max(place, tl.max(tl.where(some, (k - h)[None, :], 0), 1), mask=inside, sem="relaxed")
+                place += all_vectors
+                tl.atomic_max(place, tl.max(tl.where(some, (h + 1)[None, :], 0), 1), mask=inside, sem="relaxed")
+
+
+@triton.jit(noinline=True)
+def _leave_apart(balance, measures, vectors, k, most, BLOCK: tl.constexpr):
+    """Leave inner indices apart until the bits of the others are at most so many, if few suffice; write g down."""
+    tops = _tops(measures, vectors)
+    left = tops + wide(k) * (DEPTHS_AT + 2 * balance)
+    right = left + k
+    choice = _choices(measures, vectors, k) + balance * CHOICE
+    lanes = tl.arange(0, BLOCK)
+    count = tl.full([], 0, tl.int32)
+    of_rows = tl.full([], 0, tl.int32)
+    of_columns = tl.full([], 0, tl.int32)
+    whole_rows = tl.full([], 0, tl.int32)
+    whole_columns = tl.full([], 0, tl.int32)
+    looking = tl.full([], 1, tl.int32)
+    while looking > 0:
+        of_rows = of_rows * 0
+        of_columns = of_columns * 0
+        worst = tl.full([], -1, tl.int64)
+        for h0 in range(0, k, BLOCK):
+            h = h0 + lanes
+            x, y = tl.load(left + h, mask=h < k, other=0), tl.load(right + h, mask=h < k, other=0)
+            of_rows = tl.maximum(of_rows, tl.max(x, 0))
+            of_columns = tl.maximum(of_columns, tl.max(y, 0))
+            worst = tl.maximum(worst, tl.max(((x + y).to(tl.int64) << 32) | h.to(tl.int64), 0))
+        if count == 0:
+            whole_rows, whole_columns = of_rows, of_columns
+        if (of_rows + of_columns <= most) | (count == APART) | (worst < 0):
+            looking = looking * 0
+        else:
+            at = worst & LOW32
+            x, y = tl.load(left + at), tl.load(right + at)
+            tl.debug_barrier()
+            # Negative: no maximum any more.
+            tl.store(left + at, -x)
+            tl.store(right + at, -y)
+            tl.store(choice + 3 + count, at.to(tl.int32))
+            count += 1
+            tl.debug_barrier()
+    if of_rows + of_columns > most:
+        of_rows, of_columns = whole_rows, whole_columns
+        count = count * 0
+    tl.store(choice, of_rows)
+    tl.store(choice + 1, of_columns)
+    tl.store(choice + 2, count)
+    for h0 in range(0, k, BLOCK):
+        h = h0 + lanes
+        of_a = tl.load(tops + h, mask=h < k, other=0)
+        of_b = tl.load(tops + k + h, mask=h < k, other=0)
+        x, y = tl.load(left + h, mask=h < k, other=0), tl.load(right + h, mask=h < k, other=0)
+        counts = (of_a > 0) & (of_b > 0) & ((count == 0) | ((x >= 0) & (y >= 0)))
+        g = tl.where(counts, _moved(of_a, of_b, balance), SKIP)
+        tl.store(tops + wide(k) * (MOVED_AT + balance) + h, g, mask=h < k)
+
+
+@triton.jit
+def measure(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, tickets, most, m, n, k,
+    row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Measure both operands for every g; waits until all is done. most: bits of the largest system."""
+    vectors = row_batches * m + column_batches * n
+    across = tl.cdiv(k, TILE_TERMS)
+    of_rows = wide(tl.cdiv(m, TILE_VECTORS)) * across * row_batches
+    total = of_rows + wide(tl.cdiv(n, TILE_VECTORS)) * across * column_batches
+    for stage in range(3):
+        task = take(tickets + 2 * stage)
+        while task < total:
+            if task < of_rows:
+                _measure_tile(
+                    task, stage, a, a_batch, a_row, a_step, rows, measures, 0, vectors, m, k, 0, PARTS, A_ALONG
+                )
+            else:
+                _measure_tile(
+                    task - of_rows, stage, b, b_batch, b_column, b_step, columns, measures, row_batches * m, vectors, n,
+                    k, 1, PARTS, B_ALONG,
+                )  # fmt: skip
+            finished(tickets + 2 * stage + 1)
+            task = take(tickets + 2 * stage)
+        wait_for(tickets + 2 * stage + 1, total)
+    balance = take(tickets + 6)
+    while balance < BALANCES:
+        _leave_apart(balance, measures, vectors, k, most, BLOCK)
+        finished(tickets + 7)
+        balance = take(tickets + 6)
+    wait_for(tickets + 7, BALANCES)
+
+
+@triton.jit
+def shared_bits(of_rows, of_columns, room):
+    """(bits of rows, of columns) of so many together: all that are needed, or no side less than the other for want."""
+    left = tl.minimum(tl.minimum(of_rows, tl.maximum(room // 2, room - of_columns)), MOST_BITS)
+    return left, tl.minimum(tl.minimum(of_columns, room - left), MOST_BITS)
+
+
+@triton.jit
+def decided_by(measures, vectors, k, balance, room, spare):
+    """Of 128 entries of the sample and some systems of so much room, whether the system decides the entry; not where
+    the sample has fewer. spare: bits below an entry's exponent that suffice.
+    """
+    lanes = tl.arange(0, SAMPLES)
+    record = _choices(measures, vectors, k) + BALANCES * CHOICE + lanes * RECORD
+    kind, row, column = tl.load(record), tl.load(record + 1), tl.load(record + 2)
+    there = kind > 0
+    of_rows, of_columns, _, _ = choice_of(measures, vectors, k, balance)
+    scale = scale_of(measures, vectors, balance, row, there) + scale_of(measures, vectors, balance, column, there)
+    left, right = shared_bits(of_rows, of_columns, room)
+    row_loses, column_loses = of_rows > left, of_columns > right
+    # ½·2^(E_i + E_j)·(2^-left·‖b‖₁ + 2^-right·‖a‖₁), of which each is below 2^(this).
+    row_size = exponent_field(norm_of(measures, vectors, balance, row, there).to(tl.float64)) - (1022 + NORM_BITS)
+    size = exponent_field(norm_of(measures, vectors, balance, column, there).to(tl.float64)) - (1022 + NORM_BITS)
+    lost = tl.where(row_loses[None, :], size[:, None] - left[None, :], -9999)
+    lost = tl.maximum(lost, tl.where(column_loses[None, :], row_size[:, None] - right[None, :], -9999))
+    enough = lost + scale[:, None] <= (tl.load(record + 3) - spare)[:, None]
+    enough = enough & (kind == ORDINARY_ENTRY)[:, None]
+    zero = nothing_meets(measures, vectors, k, row, column, there)
+    exact = ((row_loses | column_loses) == 0)[None, :]
+    return (exact | zero[:, None] | enough) & there[:, None]
+
+
+@triton.jit
+def with_product(h, m, t, x, y, exponent):
+    """(h, m, t, error, proved, small, middling): h + m + t + x·y·2^-exponent is within error of the sum returned, with
+    |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
+
+    x·y = p + r without error. A small product, below 2^-600, only breaks ties where it is the only one, and none is
+    middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
+    Four sweeps of TwoSum leave the sum of five numbers as it is.
+    """
+    fx, ex = fraction(x)
+    fy, ey = fraction(y)
+    p = fx * fy
+    r = tl.fma(fx, fy, -p)
+    by = ex + ey - exponent
+    there = p != 0.0
+    small = (by < -600) & there
+    factor = power_of_two(tl.where(small, -900, tl.minimum(tl.maximum(by, -900), 900)))
+    r = tl.where(small, 0.0, r * factor)
+    p = tl.where(small, tl.where(p > 0.0, 1.0, -1.0), p) * factor
+    proved = ((by <= 900) | (p == 0.0)) & ((h != 0.0) | (small == 0))
+    v0, v1, v2, v3, v4 = h, p, m, r, t
+    for _ in tl.static_range(4):
+        s, v4 = two_sum(v3, v4)
+        s, v3 = two_sum(v2, s)
+        s, v2 = two_sum(v1, s)
+        v0, v1 = two_sum(v0, s)
+    proved = proved & (v0 + v1 == v0) & (tl.where(v1 != 0.0, v1 + v2 == v1, v0 + v2 == v0))
+    middling = (by < -400) & there & (small == 0)
+    return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved, small, middling

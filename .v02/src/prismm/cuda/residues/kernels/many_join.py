@@ -1,0 +1,183 @@
+"""The join of up to 49 moduli: C' from its digits without error, one rounding, and its proof (`cpu.kernels.many`).
+
+S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits
+|y| <= 128 times limbs below 2^40, 49 of them, stay below 2^53. Leading limbs that are zero are shifted out until five
+are left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
+
+The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
+
+Operations: 11 per entry and modulus, about 400 per entry.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.expansion import DOWN, UP, expand
+from prismm.cuda.kernels.fp64 import NORM1, nearest, power_of_two, wide
+from prismm.cuda.residues.kernels.balance import (
+    BALANCES,
+    NORM_BITS,
+    choice_of,
+    norm_of,
+    nothing_meets,
+    scale_of,
+    with_product,
+)
+from prismm.cuda.residues.kernels.join_exact import ROUNDING, judge, rounded_with_care
+from prismm.cuda.residues.kernels.many_split import exponents
+
+LIMBS = tl.constexpr(9)
+CONSTANTS = tl.constexpr(11)
+"""Numbers of a system before its weights: two of the quotient, P in nine limbs."""
+
+
+@triton.jit
+def _carried(lower, upper, times, part):
+    """A limb within ±2^39, and the one above it with P's part and the carry."""
+    carry = nearest(lower * DOWN)
+    return tl.fma(carry, -UP, lower), tl.fma(times, part, upper) + carry
+
+
+@triton.jit
+def _sunk(zero, here, following):
+    return tl.where(zero, following, here)
+
+
+@triton.jit
+def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
+    """(five limbs, how many were shifted out, a bound of what stands for the rest in units of the third)."""
+    lead = (x0 == 0.0).to(tl.int32) * 0
+    for _ in tl.static_range(LIMBS - 5):
+        zero = x0 == 0.0
+        x0, x1, x2, x3 = _sunk(zero, x0, x1), _sunk(zero, x1, x2), _sunk(zero, x2, x3), _sunk(zero, x3, x4)
+        x4, x5, x6, x7 = _sunk(zero, x4, x5), _sunk(zero, x5, x6), _sunk(zero, x6, x7), _sunk(zero, x7, x8)
+        x8 = tl.where(zero, 0.0, x8)
+        lead += zero.to(tl.int32)
+    rest = tl.where(x5 != 0.0, x5, tl.where(x6 != 0.0, x6, tl.where(x7 != 0.0, x7, x8)))
+    x4 += tl.where(rest > 0.0, 0.25, tl.where(rest < 0.0, -0.25, 0.0))
+    return x0, x1, x2, x3, x4, lead, tl.where(rest != 0.0, DOWN * DOWN, 0.0)
+
+
+@triton.jit
+def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
+    """C' of some entries: h + m + t in units of the third limb left, limbs shifted out, and the bound of `_window`."""
+    s0 = tl.zeros(at.shape, tl.float64)
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    s4 = s0
+    s5 = s0
+    s6 = s0
+    s7 = s0
+    s8 = s0
+    for t in tl.range(0, moduli, loop_unroll_factor=4):
+        digit = tl.load(at + wide(plane) * t, mask=inside, other=0).to(tl.int32)
+        p = tl.load(reduction + 3 * t)
+        d = tl.where(digit > 127, digit - p, digit).to(tl.float64)
+        w = system + CONSTANTS + LIMBS * t
+        s0 = tl.fma(d, tl.load(w), s0)
+        s1 = tl.fma(d, tl.load(w + 1), s1)
+        s2 = tl.fma(d, tl.load(w + 2), s2)
+        s3 = tl.fma(d, tl.load(w + 3), s3)
+        s4 = tl.fma(d, tl.load(w + 4), s4)
+        s5 = tl.fma(d, tl.load(w + 5), s5)
+        s6 = tl.fma(d, tl.load(w + 6), s6)
+        s7 = tl.fma(d, tl.load(w + 7), s7)
+        s8 = tl.fma(d, tl.load(w + 8), s8)
+    # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
+    times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
+    of_p = system + 2
+    s8 = tl.fma(times, tl.load(of_p + 8), s8)
+    s8, s7 = _carried(s8, s7, times, tl.load(of_p + 7))
+    s7, s6 = _carried(s7, s6, times, tl.load(of_p + 6))
+    s6, s5 = _carried(s6, s5, times, tl.load(of_p + 5))
+    s5, s4 = _carried(s5, s4, times, tl.load(of_p + 4))
+    s4, s3 = _carried(s4, s3, times, tl.load(of_p + 3))
+    s3, s2 = _carried(s3, s2, times, tl.load(of_p + 2))
+    s2, s1 = _carried(s2, s1, times, tl.load(of_p + 1))
+    s1, s0 = _carried(s1, s0, times, tl.load(of_p))
+    x0, x1, x2, x3, x4, lead, missing = _window(s0, s1, s2, s3, s4, s5, s6, s7, s8)
+    # Limbs that have been carried: P and the quotient of this are zero.
+    h, m, t = expand(x0, x1, x2, x3, x4, nothing_there, nothing_there, 5)
+    return h, m, t, lead, missing
+
+
+@triton.jit
+def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
+    """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound."""
+    inside = at < vectors
+    some = tl.load(lost + at, mask=inside, other=0)
+    if balance < BALANCES:
+        e = scale_of(measures, all_vectors, balance, v, inside)
+        size = norm_of(measures, all_vectors, balance, v, inside).to(tl.float64) * power_of_two(bits - NORM_BITS - 1)
+    else:
+        e = exponents(stats, vectors, at)
+        size = tl.load(stats + NORM1 * vectors + at, mask=inside, other=0).to(tl.float64) * power_of_two(bits - q - 1)
+    return bits - e, size, (some > 0).to(tl.float64)
+
+
+@triton.jit
+def join_entries(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, digits, plane, pitch, rows, columns,
+    measures, lost, row_first, column_first, all_vectors, reduction, system, nothing_there, m, n, i, j, i_first,
+    j_first, there, terms, q, moduli, left_bits, right_bits, balance, below, part, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
+
+    digits (moduli, ·, pitch) uint8 from (i_first, j_first) on. system: CONSTANTS numbers, then weights in LIMBS limbs;
+    below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first vectors among
+    those of both sides. balance: as of `many_split.split_tile`.
+    """
+    UNIT: tl.constexpr = 40 * (LIMBS - 3)
+    at = digits + (i - i_first).to(tl.int64) * pitch + (j - j_first)
+    h, middle, tail, lead, missing = _expansion(at, there, plane, reduction, system, moduli, nothing_there)
+    row, column = row_first + i, column_first + j
+    row_shift, n1a, fa = _side(
+        rows, measures, lost + row_first, m, all_vectors, i, row, left_bits, balance, q
+    )  # fmt: skip
+    column_shift, n1b, fb = _side(
+        columns, measures, lost + column_first, n, all_vectors, j, column, right_bits, balance, q
+    )  # fmt: skip
+    # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
+    bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms)
+    scale = power_of_two(40 * lead + below - UNIT)
+    exponent = UNIT - below - 40 * lead - (row_shift + column_shift)
+    error = bound * 0.0
+    sure = there
+    zero = there != there
+    if balance < BALANCES:
+        zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
+        _, _, apart, which = choice_of(measures, all_vectors, terms // PARTS, balance)
+        small = row_shift * 0
+        middling = row_shift * 0
+        for x in range(apart):
+            inner = tl.load(which + x).to(tl.int64)
+            for half in tl.static_range(PARTS):
+                of_a = a + i.to(tl.int64) * a_row + inner * a_step + half
+                of_b = b + j.to(tl.int64) * b_column + inner * b_step + (half ^ part)
+                u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
+                v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
+                v = tl.where((part == 0) & (half == 1), -v, v)
+                h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
+                error += some
+                sure = sure & proved
+                small += is_small.to(tl.int32)
+                middling += is_middling.to(tl.int32)
+        sure = sure & ((small == 0) | ((small == 1) & (middling == 0)))
+        # What stands for the rest of C' is a sign alone, which others may hide.
+        error += tl.where(apart > 0, missing, 0.0)
+    inexact = (bound > 0.0) | (error > 0.0)
+    bound = tl.where(inexact, (bound * (1.0 + 2.0**-40)) * scale + missing + error, 0.0)
+    value, hard, failed = judge(h, middle, tail, bound, exponent, nothing_there, ROUNDING, PRECISION)
+    hard = there & (hard | ((h == 0.0) & inexact))
+    if tl.max(hard.to(tl.int32), 0) > 0:
+        careful, undecided = rounded_with_care(h, middle, tail, bound, exponent, failed, ROUNDING, PRECISION)
+        value = tl.where(hard, careful, value)
+        failed = tl.where(hard, undecided, failed)
+    proved = sure & ~failed
+    value = tl.where(zero, 0.0, value)
+    proved = proved | zero
+    target = out + i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
+    return proved

@@ -1,0 +1,30 @@
+"""Tickets of work that programs of one kernel share, and stages that wait for each other.
+
+Programs take tickets in the order of the work. The program that holds an earlier ticket is running, and never waits for
+a later one. Programs therefore never deadlock, even if few run at once.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def take(tickets):
+    """The next ticket."""
+    return tl.atomic_add(tickets, 1)
+
+
+@triton.jit
+def finished(done):
+    """Tell that the work of a ticket is done: what any thread of the program stored is seen by whoever `wait_for`s."""
+    tl.debug_barrier()
+    tl.atomic_add(done, 1)
+
+
+@triton.jit
+def wait_for(done, count):
+    """Go on when the work of so many tickets is done."""
+    seen = tl.atomic_add(done, 0)
+    while seen < count:
+        seen = tl.atomic_add(done, 0)
+    tl.debug_barrier()

@@ -1,0 +1,275 @@
+"""How a GPU repairs what the joins leave uncertified, as `kernels.many.choose` decides it, from a sample of entries.
+
+The kernel counts votes of entries and compares seconds of `recompute.SECONDS`. This is its twin on the host, for
+predictions alone (`forecast`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prismm.core.many_moduli import MOST_BITS, room
+from prismm.cuda.residues.recompute import MANY_OF_ALL, SECONDS, SYSTEMS
+from prismm.cuda.residues.sampled import pair_sums, to_next_rounding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cuda.residues.sampled import Floats, Integers, Side
+
+PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START, MEASURED = SECONDS
+
+VOTERS = 1024
+"""Entries that vote. The kernel asks 128, whose votes these expect."""
+
+SPARE, LANES = 6, 512
+"""Bits beyond half an ulp that a method must have of an entry, and lanes of a sum: as the kernels have them."""
+
+_AT_ONCE = 1 << 18
+"""Products of a sample that are added up at once: what caches hold."""
+
+NEVER = 1 << 20
+"""Bits of entries that are exact."""
+
+APART, BALANCES = 16, 4
+"""The most inner indices that are left apart, and ways to balance operands: as `kernels.balance` has them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A product, of which entries are made again.
+
+    Attributes:
+        uncertified: entries that are left.
+        entries: real entries of the product.
+        elements: real elements of both operands, of all terms.
+        terms: of an entry.
+        precision: bits of the result.
+    """
+
+    uncertified: float
+    entries: float
+    elements: float
+    terms: int
+    precision: int
+
+    @property
+    def many(self) -> bool:
+        """Whether so many entries are left that more moduli may be worth it."""
+        return self.uncertified > self.entries / MANY_OF_ALL
+
+    @property
+    def systems(self) -> tuple[int, ...]:
+        """Numbers of moduli."""
+        return SYSTEMS[self.precision]
+
+    @property
+    def measuring(self) -> float:
+        """Seconds in which operands are measured anew."""
+        return self.elements * MEASURED
+
+    def again(self, moduli: int) -> float:
+        """Seconds of all entries by so many moduli."""
+        each = self.entries * (self.terms * BY_PRODUCT + BY_JOIN) + self.elements * BY_SPLIT
+        return moduli * each + START
+
+    def alone(self, undecided: float) -> float:
+        """Seconds of the uncertified entries one by one, of which twice float64's precision leaves such a share."""
+        return self.uncertified * self.terms * (PAIRED + EXACTLY * undecided)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is expected to be done.
+
+    Attributes:
+        runs: numbers of moduli, one after the other.
+        measured: whether operands are measured anew.
+        balanced: whether they are balanced then.
+        left: share of the uncertified entries that remain.
+        undecided: share of these that twice float64's precision does not decide.
+    """
+
+    runs: tuple[int, ...]
+    measured: bool
+    balanced: bool
+    left: float
+    undecided: float
+
+
+@dataclass(frozen=True)
+class _Voters:
+    """Entries of a sample.
+
+    Attributes:
+        rows, columns: of each.
+        undecided: where twice float64's precision does not decide an entry.
+        near: where the kernel takes the reason to be that something else is too near.
+        tied: where that is so: no bits but all decide.
+        need: bits of each side with which the kernel takes a system to decide the entry.
+        size: exponent of the entry.
+    """
+
+    rows: Integers
+    columns: Integers
+    undecided: NDArray[np.bool_]
+    near: NDArray[np.bool_]
+    tied: NDArray[np.bool_]
+    need: Integers
+    size: Integers
+
+    def spare_bits(self, rooms: Integers) -> Integers:
+        """(voters, systems): bits beyond half an ulp of each entry that systems of so much room have, half of it for
+        each side.
+        """
+        bits: Integers = (rooms // 2)[None, :] - self.need[:, None] + SPARE
+        return bits
+
+    def votes_against(self, bits: Integers) -> Floats:
+        """Share of the entries of which the kernel expects that they are left."""
+        share: Floats = ((bits < SPARE) | (self.near[:, None] & (bits < NEVER))).mean(axis=0)
+        return share
+
+    def left(self, bits: Integers) -> Floats:
+        """Share of the entries that are left: of rests that are spread evenly one in 2^b is nearer than by b bits."""
+        spare = np.where(self.tied[:, None] & (bits < NEVER), 0.0, np.clip(bits + 1.0, 0.0, 1000.0))
+        share: Floats = np.exp2(-spare).mean(axis=0)
+        return share
+
+
+def choose(
+    rows: Side, columns: Side, entries: tuple[Integers, Integers], work: Work, others: tuple[Floats, Floats]
+) -> Choice:
+    """By those of the sample's entries that are left, of which there is one at least.
+
+    others: more rows, and columns as rows, whose extents count where operands are measured anew.
+    """
+    voters = _votes(rows, columns, entries, work.precision)
+    systems, undecided = work.systems, float(voters.undecided.mean())
+    if not work.many:
+        return Choice((), False, False, 1.0, undecided)
+    rooms = np.array([room(moduli) - max(work.terms - 1, 0).bit_length() for moduli in systems])
+    again, alone = np.array([work.again(moduli) for moduli in systems]), work.alone(1.0)
+    takes = again + voters.votes_against(voters.spare_bits(rooms)) * alone
+    best, found, balance = work.alone(undecided), -1, -1
+    if takes.min() < best:
+        best, found = float(takes.min()), int(takes.argmin())
+    measured = best > work.measuring + again[-1]
+    extents: tuple[Extents, ...] = ()
+    if measured:
+        extents = tuple(Extents.of(x) for x in (rows.x, columns.x, *others))
+        for x in range(BALANCES):
+            bits = _spare_bits(extents, voters, x, rooms, work.precision)
+            takes = again + work.measuring + voters.votes_against(bits) * alone
+            if takes.min() < best:
+                best, found, balance = float(takes.min()), int(takes.argmin()), x
+    if found < 0:
+        return Choice((), measured, False, 1.0, undecided)
+    bits = voters.spare_bits(rooms) if balance < 0 else _spare_bits(extents, voters, balance, rooms, work.precision)
+    left = voters.left(bits)
+    # Once more by the most moduli where that is expected to be worth it.
+    if found < len(systems) - 1 and float(left[found]) * alone >= again[-1]:
+        return Choice((systems[found], systems[-1]), measured, balance >= 0, float(left[-1]), 1.0)
+    return Choice((systems[found],), measured, balance >= 0, float(left[found]), 1.0)
+
+
+@np.errstate(all="ignore")
+def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precision: int) -> _Voters:
+    """`kernels.many._votes`."""
+    chosen = np.linspace(0, entries[0].size - 1, min(VOTERS, entries[0].size)).astype(np.int64)
+    i, j = entries[0][chosen], entries[1][chosen]
+    x, y = np.ldexp(rows.x[i], rows.shift[i][:, None]), np.ldexp(columns.x[j], columns.shift[j][:, None])
+    step = max(1, _AT_ONCE // x.shape[1])
+    sums = [pair_sums(x[at : at + step], y[at : at + step]) for at in range(0, len(x), step)]
+    h, low = (np.concatenate(some) for some in zip(*sums, strict=True))
+    shift, exponent = rows.shift[i] + columns.shift[j], rows.exponent[i] + columns.exponent[j]
+    distance, _ = to_next_rounding(h, low, -shift, precision)
+    steps = 2 * (rows.x.shape[1] // LANES + 16)
+    error = steps * steps * 2.0**-105 * rows.norm2[i] * columns.norm2[j] * 1.001
+    undecided = (distance <= error) | (np.abs(h) <= 1e-100)
+    least = -1022 if precision == 53 else -126
+    # An entry of 0 counts as one of the least size.
+    size = np.where(h == 0.0, -4000, np.frexp(h)[1] - 1)
+    in_units = np.maximum(np.maximum(size - shift - exponent, least - exponent), -1022)
+    norm = np.frexp(rows.norm1[i] + columns.norm1[j])[1] - 1
+    near = undecided & (np.abs(h) > error * 4.0 * 2.0**precision)
+    return _Voters(
+        i, j, undecided, near, near & (distance <= error * 2.0**-10),
+        norm - in_units - rows.q + precision + 1 + SPARE, np.maximum(size - shift, least),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Vectors, and of their elements the exponents above them and of their lowest bits; -8000 above zeros."""
+
+    x: Floats
+    above: Integers
+    low: Integers
+
+    @staticmethod
+    def of(x: Floats) -> Extents:
+        """Vectors that are not finite count as zero."""
+        x = np.where(np.isfinite(x).all(axis=1, keepdims=True), x, 0.0)
+        fraction, e = np.frexp(x)
+        significand = np.ldexp(np.abs(fraction), 53).astype(np.int64)
+        zeros = np.frexp((significand & -significand).astype(np.float64))[1] - 1
+        return Extents(x, np.where(x != 0.0, e, -8000), e - 53 + zeros)
+
+    def scales(self, live: NDArray[np.bool_], moved: Integers) -> Integers:
+        """E, the exponents above vectors whose elements are multiplied by 2^moved."""
+        scales: Integers = np.where((self.x != 0.0) & live, self.above + moved, -20000).max(axis=1, initial=-20000)
+        return scales
+
+    def depths(self, live: NDArray[np.bool_], moved: Integers) -> Integers:
+        """Bits at each inner index."""
+        depth = self.scales(live, moved)[:, None] - self.low - moved
+        depths: Integers = np.where((self.x != 0.0) & live, depth, 0).max(axis=0, initial=0)
+        return depths
+
+
+@np.errstate(all="ignore")
+def _spare_bits(
+    extents: tuple[Extents, ...], voters: _Voters, balance: int, rooms: Integers, precision: int
+) -> Integers:
+    """(voters, systems): bits beyond half an ulp of each entry from operands that are balanced so (`kernels.balance`),
+    NEVER or more of exact ones; extents: of the voters' rows and columns, and of more of both.
+    """
+    tops = [np.concatenate([x.above for x in extents[side::2]]).max(axis=0) for side in range(2)]
+    live = (tops[0] > -8000) & (tops[1] > -8000)
+    moved = [np.zeros_like(tops[0]), (tops[0] - tops[1]) >> 1, tops[0], -tops[1]][balance]
+    scales, norms, depths = [], [], []
+    for side, by in enumerate((-moved, moved)):
+        mine = extents[side]
+        depths.append(np.maximum(*(x.depths(live, by) for x in extents[side::2])))
+        scale = mine.scales(live, by)
+        size = np.ldexp(np.abs(mine.x), np.maximum(by[None, :] - scale[:, None], -2000))
+        norms.append(np.frexp(np.where(live, size, 0.0).sum(axis=1))[1])
+        scales.append(scale)
+    of_rows, of_columns = _left_apart(depths[0], depths[1], int(rooms.max()))
+    left = np.minimum(np.minimum(of_rows, np.maximum(rooms // 2, rooms - of_columns)), MOST_BITS)
+    right = np.minimum(np.minimum(of_columns, rooms - left), MOST_BITS)
+    i, j = voters.rows, voters.columns
+    lost = np.where((of_rows > left)[None, :], norms[1][j][:, None] - left, -9999)
+    lost = np.maximum(lost, np.where((of_columns > right)[None, :], norms[0][i][:, None] - right, -9999))
+    bits = (voters.size - (precision + 1))[:, None] - lost - (scales[0][i] + scales[1][j])[:, None]
+    exact = (of_rows <= left) & (of_columns <= right)
+    x, y = extents[0].x[i], extents[1].x[j]
+    apart = ~((x != 0.0) & (y != 0.0) & live).any(axis=1)
+    found: Integers = np.where(exact[None, :] | apart[:, None], NEVER, bits)
+    return found
+
+
+def _left_apart(left: Integers, right: Integers, most: int) -> tuple[int, int]:
+    """Bits of rows and of columns once a few inner indices are left apart, if few suffice for so many in all."""
+    whole = int(left.max(initial=0)), int(right.max(initial=0))
+    kept = np.argsort(-(left + right), kind="stable")
+    for count in range(min(APART, left.size) + 1):
+        some = kept[count:]
+        found = int(left[some].max(initial=0)), int(right[some].max(initial=0))
+        if sum(found) <= most:
+            return found
+    return whole

@@ -1,0 +1,1 @@
+"""Products by slices on a GPU."""

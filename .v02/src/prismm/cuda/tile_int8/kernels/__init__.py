@@ -1,0 +1,1 @@
+"""Kernels of products by tiles of INT8."""

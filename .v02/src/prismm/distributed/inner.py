@@ -1,0 +1,355 @@
+"""Products whose inner dimension is sharded, exactly: partial products over a mesh, step by step.
+
+Digits of a block of columns travel while the next block is multiplied (all-to-all); every rank sums what it gets modulo
+each modulus, joins and rounds its share of the entries. All ranks know all uncertified entries, and
+add their parts of the exact sums; no operand leaves its rank.
+
+The order of the steps stands here once. What makes them is a `Backend`: the rank's CPU (`on_cpu`) or GPU (`on_gpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from prismm.core.outcome import Epilogue
+from prismm.core.special_values import Special
+from prismm.cpu.partial import join, recompute, specials
+from prismm.cpu.partial.join import Joined
+from prismm.cpu.partial.recompute import ExactRequest
+from prismm.cpu.partial.setting import Setting
+from prismm.cpu.repair import Entries
+from prismm.distributed.exchange import Exchange, Pending, beside
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AHEAD = 2
+"""Blocks that may be on their way."""
+
+Axes = dict[int, int | None]
+"""For each mesh dimension of the sum: 0 where rows are scattered over it, 1 where columns are, None for neither."""
+
+Factors = tuple[complex, complex]
+
+
+class Met(NamedTuple):
+    """Some rows (left) or columns (right) of this rank's part of a matrix, on the CPU.
+
+    Attributes:
+        matrix: (rows, k) or (k, columns).
+        exponent, shift: of all ranks' vectors, for each of these.
+        positions: where the vectors that were asked for stand among them.
+    """
+
+    matrix: NDArray[Any]
+    exponent: NDArray[np.int64]
+    shift: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+
+class Operand(Protocol):
+    """This rank's part of an operand, matrix by matrix of its own batch, and what is known of all ranks' rows (left) or
+    columns (right).
+
+    Attributes:
+        batch: of its matrices.
+        matrices: how many there are.
+        count: vectors of a matrix.
+        lost: (·, matrices·count), what rounding lost: this rank's once everything was split, all ranks' once set.
+    """
+
+    batch: tuple[int, ...]
+    matrices: int
+    count: int
+    lost: Any
+
+    def extents(self) -> Any:
+        """(·, matrices·count) integers of this rank's vectors; combined by maximum."""
+
+    def norms(self, extent: Any) -> Any:
+        """(·, matrices·count) integers, with all ranks' extents; combined by sums."""
+
+    def scaled(self, norm: Any) -> None:
+        """Take all ranks' norms, from which the shifts follow."""
+
+    def nonfinite(self, p: int) -> NDArray[np.bool_]:
+        """Which vectors of matrix p hold Inf or NaN on some rank."""
+
+    def whole(self, p: int) -> NDArray[Any]:
+        """Matrix p of this rank, on the CPU."""
+
+    def met(self, p: int, vectors: NDArray[np.int64]) -> Met:
+        """Some vectors of matrix p."""
+
+    def extents_of(self, p: int, met: Met, maximum: Callable[[Any], Any]) -> NDArray[np.int64]:
+        """`cpu.partial.scales.extents` of these vectors on all ranks, which all ask for it at once."""
+
+
+class Piece(NamedTuple):
+    """Entries joined on the CPU, in these rows and columns of the operands, which ascend."""
+
+    joined: Joined
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+
+
+class Landed(Protocol):
+    """This rank's share of a product; pieces: what of it may be uncertified."""
+
+    pieces: list[Piece]
+
+    def result(self) -> Any:
+        """(rows, columns), once all pieces are decided: an array or a tensor on the backend's device."""
+
+
+class Backend(Protocol):
+    """Where a rank makes its part of the steps."""
+
+    def operand(self, x: Any, *, left: bool) -> Operand:
+        """An operand (…, rows, columns)."""
+
+    def empty_digits(self, m: int, n: int) -> Any:
+        """(groups, moduli, m, n): room for combined digits."""
+
+    def blocks(self, left: Any, p: int, right: Any, q: int, taken: set[int | None]) -> Iterator[tuple[Any, Any, Any]]:
+        """Digits (groups, moduli, m, n) of some columns of left[p] by right[q]; of some rows where columns (1) are
+        taken, by ranks to which they are scattered, and of all where both are. Then where they are to stand in this
+        rank's share: rows, columns.
+        """
+
+    def add(self, found: Any, into: Any = None) -> Any:
+        """(ranks, groups, moduli, m, n) added modulo each modulus, into memory of `empty_digits` where it is given."""
+
+    def join(
+        self, digits: Any, left: Any, p: int, right: Any, q: int, rows: slice, columns: slice, found: list[Special],
+        epilogue: Epilogue | None,
+    ) -> Landed:  # fmt: skip
+        """Round and certify the entries of this rank's rows and columns. found: the values of special entries."""
+
+    def stacked(self, results: list[Any], shape: tuple[int, ...]) -> Any:
+        """The results of a batch."""
+
+
+@dataclass
+class _Shared:
+    """Uncertified entries of all ranks, of one product and real part; of this rank's own ones, in their order, the
+    piece and their places in it.
+    """
+
+    at: int
+    entries: Entries
+    owned: NDArray[np.bool_]
+    piece: NDArray[np.int64]
+    i: NDArray[np.int64]
+    j: NDArray[np.int64]
+
+    def of_pieces(self, own: slice) -> Iterator[tuple[int, NDArray[np.int64], Entries]]:
+        """Of some of the own ones: the piece, which of them are in it, and their places."""
+        for piece in np.unique(self.piece[own]).tolist():
+            here = np.flatnonzero(self.piece[own] == piece)
+            yield piece, here, Entries(self.entries.part, self.i[own][here], self.j[own][here])
+
+
+class Product:
+    """A batch of products under way on this rank.
+
+    Args:
+        a: (…, m, k), this rank's part.
+        b: (…, k, n), likewise.
+        setting: of the whole product.
+        exchange: with the ranks that share the sums.
+        axes: where the entries land.
+        backend: what multiplies.
+        workers: threads of the CPU.
+    """
+
+    def __init__(
+        self, a: Any, b: Any, setting: Setting, exchange: Exchange, axes: Axes, backend: Backend, workers: int
+    ) -> None:
+        self.left, self.right = backend.operand(a, left=True), backend.operand(b, left=False)
+        self.setting, self.exchange, self.axes, self.workers = setting, exchange, axes, workers
+        self.backend = backend
+        self.batch = np.broadcast_shapes(self.left.batch, self.right.batch)
+        self.rows, self.columns = self._share(self.left.count, 0), self._share(self.right.count, 1)
+
+    def _share(self, size: int, axis: int) -> slice:
+        """Rows (0) or columns (1) that land here."""
+        for index, scattered in self.axes.items():
+            if scattered == axis:
+                return slice(*self.exchange.share(size, index))
+        return slice(0, size)
+
+    def run(self, factors: Factors | None = None, c: NDArray[Any] | None = None) -> Any:
+        """The entries that land here, (…, rows, columns). c: gemm's, of these entries."""
+        left, right, exchange = self.left, self.right, self.exchange
+        extent = exchange.maximum(beside(left.extents(), right.extents()))
+        cut = left.matrices * left.count
+        norm = exchange.total(beside(left.norms(extent[:, :cut]), right.norms(extent[:, cut:])))
+        left.scaled(norm[:, :cut])
+        right.scaled(norm[:, cut:])
+        pairs = list(self._pairs())
+        totals = self._digits(pairs)
+        lost = exchange.total(beside(left.lost, right.lost))
+        left.lost, right.lost = lost[:, :cut], lost[:, cut:]
+        landed = []
+        for at, (p, q) in enumerate(pairs):
+            epilogue = None
+            if factors is not None:
+                epilogue = Epilogue(*factors, None if c is None else c.reshape(len(pairs), *c.shape[-2:])[at])
+            found = self._specials(p, q)
+            landed.append(self.backend.join(totals[at], left, p, right, q, self.rows, self.columns, found, epilogue))
+            totals[at] = None
+        pieces = [each.pieces for each in landed]
+        plain = factors is None or Epilogue(*factors, None).trivial
+        self._certify(pieces, pairs, plain)
+        self._decide(pieces, pairs, plain)
+        shape = (*self.batch, self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
+        return self.backend.stacked([each.result() for each in landed], shape)
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Which matrices of both sides each product of the batch multiplies."""
+        numbers = []
+        for side in (self.left, self.right):
+            own = np.arange(side.matrices).reshape(side.batch)
+            numbers.append(np.broadcast_to(own, self.batch).reshape(-1).tolist())
+        yield from zip(*numbers, strict=True)
+
+    def _digits(self, pairs: list[tuple[int, int]]) -> list[Any]:
+        """The combined digits that land here, of each product."""
+        shape = (self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
+        totals = [self.backend.empty_digits(*shape) for _ in pairs]
+        waiting: list[tuple[int, Any, Any, Pending]] = []
+        (first, axis), *others = self.axes.items()
+
+        def land() -> None:
+            at, rows, columns, pending = waiting.pop(0)
+            into = totals[at][:, :, rows, columns]
+            found = self.backend.add(pending.wait(), None if others else into)
+            for x, (index, each) in enumerate(others, 1):
+                scattered = None if each is None else 2 + each
+                found = self.exchange.start_scatter(found, scattered, index).wait()
+                found = self.backend.add(found, into if x == len(others) else None)
+
+        for at, (p, q) in enumerate(pairs):
+            for digits, rows, columns in self.backend.blocks(self.left, p, self.right, q, set(self.axes.values())):
+                scattered = None if axis is None else 2 + axis
+                waiting.append((at, rows, columns, self.exchange.start_scatter(digits, scattered, first)))
+                if len(waiting) > AHEAD:
+                    land()
+        while waiting:
+            land()
+        return totals
+
+    def _specials(self, p: int, q: int) -> list[Special]:
+        """What stands for entries that meet Inf or NaN."""
+        odd = self.left.nonfinite(p), self.right.nonfinite(q)
+        if not (odd[0].any() or odd[1].any()):
+            return []
+        flags = specials.flags(self.left.whole(p), self.right.whole(q), *odd, self.setting)
+        return specials.values(self.exchange.maximum(flags), *odd, self.setting)
+
+    def _shared(
+        self, pieces: list[list[Piece]], listed: Callable[[Joined], list[Entries]]
+    ) -> list[_Shared]:  # fmt: skip
+        """Entries of all ranks that are listed of their pieces."""
+        mine = [np.zeros((7, 0), np.int64)]
+        for at, some in enumerate(pieces):
+            for number, piece in enumerate(some):
+                for e in listed(piece.joined):
+                    head = [np.full(e.i.size, each) for each in (at, e.part)]
+                    tail = np.full(e.i.size, number), e.i, e.j
+                    mine.append(np.stack([*head, piece.rows[e.i], piece.columns[e.j], *tail]))
+        own = np.concatenate(mine, axis=1)
+        whole, start = self.exchange.gathered(own[:4])
+        owned = np.zeros(whole.shape[1], np.bool_)
+        owned[start : start + own.shape[1]] = True
+        found = []
+        for at, part in sorted(set(map(tuple, whole[:2].T.tolist()))):
+            here = (whole[0] == at) & (whole[1] == part)
+            i, j = np.ascontiguousarray(whole[2:, here])
+            local = np.ascontiguousarray(own[4:, (own[0] == at) & (own[1] == part)])
+            found.append(_Shared(int(at), Entries(int(part), i, j), owned[here], *local))
+        return found
+
+    def _met(self, each: _Shared, pairs: list[tuple[int, int]]) -> tuple[Met, Met, Entries]:
+        """Rows and columns that entries meet, and the entries among them."""
+        p, q = pairs[each.at]
+        rows, columns = self.left.met(p, each.entries.i), self.right.met(q, each.entries.j)
+        return rows, columns, Entries(each.entries.part, rows.positions, columns.positions)
+
+    def _certify(self, pieces: list[list[Piece]], pairs: list[tuple[int, int]], plain: bool) -> None:
+        if not (self.setting.levels and plain):
+            return
+        shared = self._shared(pieces, Joined.to_certify)
+        if not shared:
+            return
+        sums = []
+        for each in shared:
+            rows, columns, entries = self._met(each, pairs)
+            exponents = rows.exponent, columns.exponent
+            a, b = rows.matrix, columns.matrix
+            sums.append(recompute.magnitudes(a, b, [entries], exponents, self.setting, self.workers))
+        whole, start = self.exchange.total(np.concatenate(sums, axis=1)), 0
+        answers: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
+        for each in shared:
+            mine = whole[:, start : start + each.owned.size][:, each.owned]
+            start += each.owned.size
+            for number, here, _ in each.of_pieces(slice(None)):
+                answers.setdefault((each.at, number), []).append(mine[:, here])
+        for (at, number), answer in answers.items():
+            pieces[at][number].joined.certify(np.concatenate(answer, axis=1))
+
+    def _decide(self, pieces: list[list[Piece]], pairs: list[tuple[int, int]], plain: bool) -> None:
+        """Set what is uncertified from exact sums; and of the scheme's own value compare what may overflow."""
+        of_scheme = self.setting.target is None
+        shared = self._shared(pieces, lambda joined: joined.uncertified)
+        for joined, asked, sums in self._exact(pieces, pairs, shared, plain, rounded=of_scheme):
+            joined.recompute(asked, sums)
+        if not of_scheme:
+            return
+        shared = self._shared(pieces, Joined.near_overflow)
+        for joined, asked, sums in self._exact(pieces, pairs, shared, plain, rounded=False):
+            joined.compare(asked, sums)
+
+    def _exact(
+        self, pieces: list[list[Piece]], pairs: list[tuple[int, int]], shared: list[_Shared], plain: bool, *,
+        rounded: bool,
+    ) -> Iterator[tuple[Joined, ExactRequest, NDArray[np.int64]]]:  # fmt: skip
+        """Requests of bounded size for this rank's entries, with the sums of all ranks."""
+        for each in shared:
+            p, q = pairs[each.at]
+            rows, columns, entries = self._met(each, pairs)
+            extents = (
+                self.left.extents_of(p, rows, self.exchange.maximum),
+                self.right.extents_of(q, columns, self.exchange.maximum),
+            )
+            start = own = 0
+            for asked in join.requests([entries], extents, self.setting, plain=plain, rounded=rounded):
+                shifts = rows.shift, columns.shift
+                sums = recompute.exact_sums(rows.matrix, columns.matrix, asked, shifts, self.workers)
+                sums = self.exchange.total(sums)
+                mine = np.flatnonzero(each.owned[start : start + asked.first.size])
+                start += asked.first.size
+                for number, here, local in each.of_pieces(slice(own, own + mine.size)):
+                    chosen = mine[here]
+                    one = ExactRequest((local,), asked.first[chosen], asked.limbs, asked.both, asked.rounded)
+                    yield pieces[each.at][number].joined, one, sums[chosen]
+                own += mine.size
+
+
+def within(found: list[Special], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> list[Special]:
+    """Of the values of special entries those in some rows and columns, which ascend, in places among these."""
+    inside: list[Special] = []
+    for (i, j), values in found:
+        by_row = isinstance(j, slice)
+        index, chosen = (i, rows) if by_row else (j, columns)
+        kept = np.isin(index, chosen)
+        local = np.searchsorted(chosen, index[kept])
+        where = (local, slice(None)) if by_row else (slice(None), local)
+        cut = [value[kept][:, columns] if by_row else value[rows][:, kept] for value in values]
+        inside.append((where, cut))
+    return inside

@@ -1,0 +1,236 @@
+"""Covariance and correlation matrices, centred exactly and rounded once.
+
+With m observations x and column sums s, m(m-1)·cov = m·xᵀx - s·sᵀ =: N. N is one product of exact parts: m·x is a sum
+of two float64 matrices, as x is one of two numbers of 26 bits, and s is a sum of parts until nothing remains.
+N₁ = RN(N) and N₂ = RN(N - N₁) leave |N - N₁ - N₂| <= u·|N₂|, and quotients are made of both; `quotients.py` rounds
+them, and asks for the integer N where that is not enough.
+
+Columns are multiplied by powers of two before, so that their largest entries are near 2^460: no sum overflows, as
+N < 2^52·2^920, and N below 2^-800 alone may underflow, which is left to integers, as is a column whose numbers this
+would round.
+
+The quotient q = fl(N₁/D) by D = m(m - ddof) has the rest r = N₁ - q·D, a float64 number, so N/D is
+q + (r + N₂)/D but for 2^-104 of it. A correlation is N_ij over the product of two roots: of a root s_i = fl(√N₁) the
+rest is d_i = (N₁ - s_i² + N₂)/(2·s_i), which leaves 2^-104 of it; with s_i·s_j = p + e exactly the denominator is
+p + (e + s_i·d_j + s_j·d_i), and its quotient is made in the same way, from terms of which each has an error of a few
+2^-105.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core.error_free import split, two_product, two_sum
+from prismm.errors import ArgumentError, DTypeError, ShapeError
+from prismm.formats import format_of
+from prismm.linalg.expansions import Products, expand
+from prismm.linalg.operands import Operand, common, operand
+from prismm.linalg.quotients import rounded_cosine, rounded_once, rounded_ratio
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+MOST = 2**26
+ALL_PARTS = 48
+"""Parts of 53 bits that hold any sum of float64 numbers, whose bits are 2^-1074 … 2^1024 and as many more as log2 m."""
+
+TOP = 460
+"""Columns have entries below 2^TOP, and one of at least half of that."""
+
+TINY = 2.0**-800
+"""Below this N may be so near to the end of the range that N₂ is not what it is elsewhere."""
+
+
+def covariance(x: Any, /, *, ddof: int = 1) -> Any:
+    """The covariance matrix of the columns of x, correctly rounded: every entry is the number nearest to the exact one.
+
+    Args:
+        x: (..., m, n), real: m observations of n variables. NumPy array or torch tensor.
+        ddof: the divisor is m - ddof; an integer.
+
+    Returns:
+        (..., n, n), symmetric in every bit; float32 for float32. ±Inf where the exact covariance overflows.
+
+    Raises:
+        ShapeError: for what is no matrix of more than ``ddof`` rows. DTypeError: for complex entries.
+        ArgumentError: for NaN, Inf, a ``ddof`` that is negative or no integer, integers beyond 2^53 and more than 2^26
+            rows. OperandError: as `prismm.matmul`.
+
+    >>> import numpy as np, prismm.linalg
+    >>> x = np.array([[1e9 + 1.0, 0.0], [1e9 + 2.0, 1.0], [1e9 + 3.0, 2.0]])
+    >>> prismm.linalg.covariance(x)
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    source, dtype = _checked(x, ddof)
+    return _of_each(source, dtype, lambda data: _covariance(_scatter(data, dtype, source.device), operator.index(ddof)))
+
+
+def _covariance(scatter: _Scatter, less: int) -> NDArray[Any]:
+    """Of one matrix."""
+    divisor, format = scatter.m * (scatter.m - less), format_of(scatter.dtype)
+
+    def exact(i: int, j: int) -> float:
+        number, exponent = scatter.exact(i, j)
+        return rounded_ratio(number, divisor, exponent, format)
+
+    with np.errstate(all="ignore"):
+        high, low = _quotient(scatter.high, scatter.low, np.array(float(divisor)), np.array(0.0))
+        exponents = -(scatter.scale[:, None] + scatter.scale)
+        return rounded_once(high, low, exponents, scatter.dtype, scatter.doubtful, exact)
+
+
+def correlation(x: Any, /) -> Any:
+    """The correlation matrix of the columns of x, correctly rounded, so with ones on the diagonal and nothing beyond
+    ±1.
+
+    A column without spread gives NaN, as in NumPy, but for no warning. Arguments and errors are those of `covariance`.
+
+    >>> import numpy as np, prismm.linalg
+    >>> prismm.linalg.correlation(np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    source, dtype = _checked(x, 1)
+    return _of_each(source, dtype, lambda data: _correlation(_scatter(data, dtype, source.device)))
+
+
+def _correlation(scatter: _Scatter) -> NDArray[Any]:
+    """Of one matrix."""
+    squares = [scatter.exact(i, i)[0] if wide else 1 for i, wide in enumerate(scatter.wide.tolist())]
+    spread = (np.diagonal(scatter.high) > 0.0) | scatter.wide & np.array([square > 0 for square in squares], bool)
+    format = format_of(scatter.dtype)
+
+    def exact(i: int, j: int) -> float:
+        return rounded_cosine(scatter.exact(i, j)[0], scatter.exact(i, i)[0], scatter.exact(j, j)[0], format)
+
+    with np.errstate(all="ignore"):
+        first, second = np.diagonal(scatter.high) * 2.0 ** (-2 * TOP), np.diagonal(scatter.low) * 2.0 ** (-2 * TOP)
+        root = np.sqrt(first)
+        p, e = two_product(root, root)
+        rest = ((first - p) - e + second) / (2.0 * root)
+        p, e = two_product(
+            np.broadcast_to(root[:, None], scatter.high.shape), np.broadcast_to(root, scatter.high.shape)
+        )
+        crossed = root[:, None] * rest
+        high, low = _quotient(scatter.high, scatter.low, p, e + (crossed + crossed.T))
+        known = spread[:, None] & spread
+        high, low = np.where(known, high, 0.0), np.where(known, low, 0.0)
+        unclear = (scatter.wide[:, None] | scatter.wide) & known
+        found = rounded_once(high, low, -2 * TOP, scatter.dtype, unclear, exact)
+    found[~known] = np.nan
+    found[np.arange(len(found)), np.arange(len(found))] = np.where(spread, 1.0, np.nan)
+    return found
+
+
+def _quotient(high: Floats, low: Floats, divisor: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """(high + low)/(divisor + rest) as a sum of two numbers."""
+    q = high / divisor
+    p, e = two_product(q, divisor)
+    return two_sum(q, ((high - p) - e + low - q * rest) / divisor)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scatter:
+    """N = m·xᵀx - s·sᵀ, of columns x_j times 2^scale_j.
+
+    Attributes:
+        dtype: of results.
+        data: (m, n), x as float64.
+        high, low: N₁ and N₂, (n, n); 0 for wide columns.
+        scale: (n,).
+        wide: columns that cannot be scaled without rounding, (n,).
+        doubtful: where N₁ and N₂ may not be N but for 2^-106 of it, (n, n).
+    """
+
+    dtype: np.dtype[Any]
+    data: Floats
+    high: Floats
+    low: Floats
+    scale: NDArray[np.int32]
+    wide: NDArray[np.bool_]
+    doubtful: NDArray[np.bool_]
+
+    @property
+    def m(self) -> int:
+        """How many rows."""
+        return len(self.data)
+
+    def exact(self, i: int, j: int) -> tuple[int, int]:
+        """(numerator, exponent) of N_ij of unscaled columns; the exponents are those of both columns, added."""
+        (left, e), (right, f) = self._column(i), self._column(j)
+        return self.m * sum(map(operator.mul, left, right)) - sum(left) * sum(right), e + f
+
+    def _column(self, j: int) -> tuple[list[int], int]:
+        """Integers and e with x_j = integers·2^e."""
+        if j not in self._columns:
+            mantissa, exponents = np.frexp(self.data[:, j])
+            least = int(np.min(exponents, where=mantissa != 0.0, initial=1100))
+            whole, shift = np.ldexp(mantissa, 53).astype(np.int64), np.where(mantissa != 0.0, exponents - least, 0)
+            self._columns[j] = [a << b for a, b in zip(whole.tolist(), shift.tolist(), strict=True)], least - 53
+        return self._columns[j]
+
+    @cached_property
+    def _columns(self) -> dict[int, tuple[list[int], int]]:
+        return {}
+
+
+def _checked(x: Any, ddof: Any) -> tuple[Operand, np.dtype[Any]]:
+    """The observations, and the type of results."""
+    source = operand(x, "x")
+    _, dtype = common({"x": source})
+    if dtype.kind == "c":
+        raise DTypeError(f"x has dtype {source.data.dtype}; pass a real matrix")
+    try:
+        less = operator.index(ddof)
+    except TypeError:
+        raise ArgumentError(f"ddof={ddof!r}; pass an integer >= 0") from None
+    if less < 0:
+        raise ArgumentError(f"ddof={less}; pass an integer >= 0")
+    if source.data.ndim < 2 or source.data.shape[-2] <= less:
+        raise ShapeError(f"x has shape {source.data.shape}; pass a matrix of more than {less} rows")
+    if source.data.shape[-2] > MOST:
+        raise ArgumentError(f"x has {source.data.shape[-2]} rows; pass at most 2^26")
+    return source, dtype
+
+
+def _of_each(source: Operand, dtype: np.dtype[Any], one: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """The results of all matrices of a batch."""
+    *batch, _, n = source.data.shape
+    found = np.zeros((*batch, n, n), dtype)
+    for at in np.ndindex(*batch):
+        found[at] = one(source.data[at])
+    return source.returned(found)
+
+
+def _scatter(data: NDArray[Any], dtype: np.dtype[Any], device: Any) -> _Scatter:
+    """Of one matrix of observations."""
+    m = len(data)
+    data = np.ascontiguousarray(data, np.float64)
+    products = Products(device)
+    with np.errstate(all="ignore"):
+        scale = (TOP - np.frexp(np.abs(data).max(axis=0))[1]).astype(np.int32)
+        scaled = np.ldexp(data, scale)
+        wide = (np.ldexp(scaled, -scale) != data).any(axis=0)
+        scaled[:, wide] = 0.0
+        high, low = split(scaled)
+        left = [(m * high).T, (m * low).T]
+        sums = expand(products, [np.ones((1, m))], [scaled], ALL_PARTS)
+        rows = [*left, *(-part.T for part in sums for _ in sums)]
+        columns = [scaled, scaled, *(part for _ in sums for part in sums)]
+        found = expand(products, [np.concatenate(rows, axis=1)], [np.concatenate(columns, axis=0)], 2)
+        first, second = found[0], found[1] if len(found) > 1 else np.zeros_like(found[0])
+        mantissa, exponents = np.frexp(scaled)
+        # Entries of N are multiples of this; where it is in the range, N₁ and N₂ have no underflow.
+        least = np.maximum(np.min(exponents, axis=0, where=mantissa != 0.0, initial=TOP) - 53, -1074)
+        tiny = (np.abs(first) < TINY) & ((first != 0.0) | (least[:, None] + least < -1074))
+        doubtful = tiny | wide[:, None] | wide
+    return _Scatter(dtype, data, first, second, scale, wide, doubtful)

@@ -1,0 +1,195 @@
+"""Factorisations in float64, by LAPACK: SciPy's where it is installed, else those of NumPy and torch; on a GPU torch's.
+
+Nothing here is proved, and no proof rests on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import arrays
+from prismm.linalg.matrices import host
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+def _scipy() -> Any:
+    """scipy.linalg, or None."""
+    try:
+        import scipy.linalg
+    except ImportError:
+        return None
+    return scipy.linalg
+
+
+def approximate_inverse(a: Any, device: Any = None, positive: bool = False) -> Any:
+    """An approximate inverse R of a square matrix; of one without, of a matrix whose entries differ in their last bits.
+
+    It is a left inverse: RA is close to the identity where AR need not be.
+
+    Args:
+        a: (n, n), finite. Of a tensor the inverse is one, but where a pivot is 0: then it is an array.
+        device: a torch device, or None.
+        positive: try Cholesky first.
+    """
+    found = _cholesky_inverse(a, device) if positive else None
+    if found is None and arrays.is_tensor(a):
+        found = _inverse_on_device(a)
+        a = host(a) if found is None else a
+    attempt = 0
+    while found is None and attempt < 4:
+        found = _lu_inverse(_disturbed(a, attempt), device)
+        attempt += 1
+    return np.full(a.shape, np.nan) if found is None else found
+
+
+def shaken(r: Floats) -> Floats:
+    """r with random relative changes of a few units in the last place, the same ones each time; zeros stay.
+
+    A rounded inverse may be singular although the matrix is not: that of Moler's matrix is, for n >= 32, since nearly
+    all of its entries are those of one matrix of rank 1. Nothing leads on from there. Random last bits hardly ever make
+    a singular matrix (Rump 2009).
+    """
+    return r * (1.0 + np.random.default_rng(0).uniform(-1.0, 1.0, r.shape) * 2.0**-50)
+
+
+def _disturbed(a: Floats, attempt: int) -> Floats:
+    """a, with relative changes of a few units in the last place from the second attempt on."""
+    if attempt == 0:
+        return a
+    rng = np.random.default_rng(attempt)
+    size = np.abs(a) + np.abs(a).max() * 2.0**-60
+    return np.asarray(a + rng.choice([-1.0, 1.0], a.shape) * size * 2.0 ** (attempt - 52))
+
+
+def _cholesky_inverse(a: Any, device: Any) -> Any:
+    """By Cholesky, or None where it breaks down."""
+    if device is not None or (linalg := _scipy()) is None:
+        import torch
+
+        factor, info = torch.linalg.cholesky_ex(_tensor(a, device))
+        if int(info) != 0:
+            return None
+        inverse = torch.cholesky_inverse(factor)
+        return inverse if arrays.is_tensor(a) else np.asarray(inverse.cpu().numpy())
+    factor, info = linalg.lapack.dpotrf(a, lower=1, clean=1)
+    if info != 0:
+        return None
+    lower, info = linalg.lapack.dpotri(factor, lower=1)
+    if info != 0:
+        return None
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def _lu_inverse(a: Floats, device: Any) -> Floats | None:
+    """By LU with pivots, or None where a pivot is 0; of a triangular matrix a triangular one, so that zeros stay."""
+    if len(a) and (a[-1, 0] == 0.0 or a[0, -1] == 0.0) and np.diagonal(a).all():
+        if not np.tril(a, -1).any():
+            return triangular_inverse(a, lower=False)
+        if not np.triu(a, 1).any():
+            return triangular_inverse(a, lower=True)
+    if device is not None:
+        import torch
+
+        found, info = torch.linalg.inv_ex(_tensor(a.T, device))
+        return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
+    # To solve with the identity takes more operations than LAPACK's inverse and a fraction of its time. That gives the
+    # right inverse, column by column: of the transpose, which is the matrix by columns, it is the left one, row by row.
+    if (linalg := _scipy()) is not None:
+        _, _, x, info = linalg.lapack.dgesv(a.T, np.eye(len(a), order="F"), overwrite_b=1)
+        return np.asarray(x.T, np.float64) if info == 0 else None
+    try:
+        return np.ascontiguousarray(np.linalg.inv(a.T).T, np.float64)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def _inverse_on_device(a: Any) -> Any:
+    """`_lu_inverse` of a tensor, as a tensor."""
+    import torch
+
+    if len(a) and (a[-1, 0] == 0.0 or a[0, -1] == 0.0) and a.diagonal().all():
+        for lower in (False, True):
+            if not (a.triu(1) if lower else a.tril(-1)).any():
+                unit = torch.eye(len(a), dtype=a.dtype, device=a.device)
+                return torch.linalg.solve_triangular(a, unit, upper=not lower)
+    found, info = torch.linalg.inv_ex(a.mT)
+    return found.mT.contiguous() if int(info) == 0 else None
+
+
+def _tensor(a: Any, device: Any) -> Any:
+    """The matrix on a device."""
+    import torch
+
+    return a if arrays.is_tensor(a) else torch.from_numpy(np.ascontiguousarray(a)).to(device or "cpu")
+
+
+def triangular_factors(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+    """(rows, L, U) with a[rows] ≈ LU, L with a diagonal of ones, of a or, where a pivot is 0, of a matrix whose entries
+    differ in their last bits; None where all tries fail.
+    """
+    found = None
+    for attempt in range(4):
+        found = found or _pivoted(_disturbed(a, attempt))
+    return found
+
+
+def _pivoted(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+    """The same of a itself."""
+    if (linalg := _scipy()) is not None:
+        lu, pivots, info = linalg.lapack.dgetrf(a)
+        swaps = np.asarray(pivots)
+    else:
+        import torch
+
+        packed, swapped, status = torch.linalg.lu_factor_ex(torch.from_numpy(np.ascontiguousarray(a)))
+        lu, swaps, info = packed.numpy(), swapped.numpy() - 1, int(status)
+    if info != 0 or not np.isfinite(lu).all():
+        return None
+    rows = np.arange(len(a))
+    for i, j in enumerate(swaps):
+        rows[[i, j]] = rows[[j, i]]
+    return rows, np.tril(lu, -1) + np.eye(len(a)), np.triu(lu)
+
+
+def cholesky(a: Floats) -> Floats | None:
+    """Lower triangular L with LLᵀ ≈ a, which is symmetric; None where it breaks down."""
+    try:
+        return np.asarray(np.linalg.cholesky(a), np.float64)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def triangular_inverse(x: Floats, lower: bool) -> Floats:
+    """An approximate inverse of a triangular matrix, triangular as well."""
+    if (linalg := _scipy()) is not None:
+        found, _ = linalg.lapack.dtrtri(x, lower=int(lower))
+    else:
+        import torch
+
+        unit = torch.eye(len(x), dtype=torch.float64)
+        found = torch.linalg.solve_triangular(torch.from_numpy(np.ascontiguousarray(x)), unit, upper=not lower).numpy()
+    return np.tril(found) if lower else np.triu(found)
+
+
+def lu_solver(a: Any, device: Any = None, positive: bool = False) -> Any:
+    """A function that solves a·x = b for (n, k) right-hand sides in float64, or None where a pivot is 0."""
+    if device is None and (linalg := _scipy()) is not None:
+        if positive:
+            factor, info = linalg.lapack.dpotrf(a, lower=1)
+            if info == 0:
+                return lambda b: linalg.lapack.dpotrs(factor, b, lower=1)[0]
+        # By columns it is the transpose, which LAPACK copies as it is.
+        lu, pivots, info = linalg.lapack.dgetrf(a.T)
+        return (lambda b: linalg.lapack.dgetrs(lu, pivots, b, trans=1)[0]) if info == 0 else None
+    import torch
+
+    packed, swaps, status = torch.linalg.lu_factor_ex(_tensor(a, device))
+    if int(status) != 0:
+        return None
+    return lambda b: torch.linalg.lu_solve(packed, swaps, _tensor(b, device)).cpu().numpy()

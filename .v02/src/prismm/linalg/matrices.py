@@ -1,0 +1,223 @@
+"""Square matrices where they are multiplied: float64 arrays in main memory, or float64 tensors on the caller's device.
+
+What a proof asks of a matrix as a whole is here for both. Vectors and blocks of right-hand sides beside them are
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import arrays
+from prismm.linalg.rounding import TAU, above, inflation
+from prismm.linalg.rounding import product_above as _product_above
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.linalg.expansions import Products
+
+    Floats = NDArray[np.float64]
+    Matrix = Any
+
+STRIP = 1 << 16
+"""Entries that are scaled at a time."""
+
+REACH = 500
+"""Powers of two beyond which a tensor is not scaled: 2^±REACH twice over is in the range of float64."""
+
+
+def host(x: Matrix) -> Floats:
+    """The matrix in main memory."""
+    found: Floats = x.cpu().numpy() if arrays.is_tensor(x) else x
+    return found
+
+
+def beside(x: Matrix, other: Matrix) -> Matrix:
+    """x in main memory, if the other matrix is."""
+    return x if arrays.is_tensor(other) else host(x)
+
+
+def all_finite(x: Matrix) -> bool:
+    """Whether no entry is NaN or Inf."""
+    return bool(x.isfinite().all() if arrays.is_tensor(x) else np.isfinite(x).all())
+
+
+def magnitude(x: Matrix) -> Matrix:
+    """|x|, entry by entry."""
+    return x.abs() if arrays.is_tensor(x) else np.abs(x)
+
+
+def side_by_side(blocks: list[Any]) -> Matrix:
+    """[x y …]."""
+    if arrays.is_tensor(blocks[0]):
+        import torch
+
+        return torch.cat(blocks, dim=1)
+    return np.concatenate(blocks, axis=1)
+
+
+def last_bit(x: Matrix) -> int:
+    """e so that every entry is a multiple of 2^e.
+
+    >>> import numpy as np
+    >>> last_bit(np.array([0.0, 1.0]))
+    -52
+    """
+    if arrays.is_tensor(x):
+        import torch
+
+        size = x.abs()
+        smallest = float(torch.where(size == 0.0, torch.inf, size).min()) if size.numel() else np.inf
+    else:
+        smallest = min(
+            (float(np.min(np.abs(x[at]), where=x[at] != 0.0, initial=np.inf)) for at in _strips(x)), default=np.inf
+        )  # fmt: skip
+    return max(int(np.frexp(smallest)[1]) - 53, -1074) if smallest < np.inf else 1024
+
+
+def gap(c: Matrix) -> Matrix:
+    """At least |1 - c|, where c stood.
+
+    >>> import numpy as np
+    >>> gap(np.array([[1.0, -0.5], [0.0, 0.75]]))[0].tolist() == [5e-324, 0.5]
+    True
+    """
+    n = len(c)
+    if arrays.is_tensor(c):
+        import torch
+
+        diagonal = above(np.abs(1.0 - c.diagonal().cpu().numpy()))
+        c = c.abs_()
+        c.diagonal().copy_(torch.from_numpy(diagonal))
+        return c
+    diagonal = above(np.abs(1.0 - c[np.arange(n), np.arange(n)]))
+    np.abs(c, out=c)
+    c[np.arange(n), np.arange(n)] = diagonal
+    return c
+
+
+def product_above(m: Matrix, v: Floats, products: Products) -> Floats:
+    """At least m·v entry by entry, for m >= 0 and v >= 0, and 0 where each term of the sum is 0: `rounding`'s.
+
+    By the bound of `Products.native` exact <= (found + kη)/(1 - k·u), which is at most (found + 2kτ)·inflation(k + 2)
+    for k·u <= 1/2.
+    """
+    if not arrays.is_tensor(m):
+        return _product_above(m, v)
+    import torch
+
+    columns = v if v.ndim == 2 else v[:, None]
+    k = m.shape[1]
+    found = products.native(m, columns)
+    bound: Floats = (found + 2 * k * TAU) * inflation(k + 2)
+    if not found.all():
+        # As in `rounding`: 0 for certain where no index has both factors. Sums of zeros and ones cannot vanish.
+        met = (m != 0.0).float() @ torch.from_numpy((columns != 0.0).astype(np.float32)).to(m.device)
+        bound = np.where((found == 0.0) & (met.cpu().numpy() == 0.0), 0.0, bound)
+    return bound if v.ndim == 2 else bound[:, 0]
+
+
+def row_norm(x: Matrix) -> float:
+    """About ‖x‖∞."""
+    if arrays.is_tensor(x):
+        return float(x.abs().sum(dim=1).max()) if len(x) else 0.0
+    return float(np.abs(x).sum(axis=1).max(initial=0.0))
+
+
+def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], products: Products) -> float:
+    """About ‖F·x·D‖∞ for x >= 0, with the exponents of D (`rows`) and F (`columns`)."""
+    top = int(rows.max(initial=-4000))
+    weights = np.ldexp(1.0, rows - top)
+    sums = products.native(x, weights[:, None])[:, 0] if arrays.is_tensor(x) else x @ weights
+    return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
+
+
+def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int32], ...]]:
+    """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
+    entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
+    """
+    if arrays.is_tensor(a):
+        rows, columns = _exponents_on_device(a)
+    else:
+        rows, columns = _exponents(a)
+    kappa = _shift((_sizes(b) + rows[:, None]).max(axis=0, initial=-4000))
+    twice = rows[:, None] + kappa
+    right = np.ldexp(b, twice)
+    if (np.ldexp(right, -twice) == b).all():
+        scaled = _scaled_on_device(a, rows, columns) if arrays.is_tensor(a) else _scaled(a, rows, columns)
+        if scaled is not None:
+            return scaled, right, (rows, columns, -kappa)
+    return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+
+
+def _sizes(x: Floats) -> NDArray[np.int32]:
+    """The exponents of `frexp`; -4000 for zeros."""
+    found: NDArray[np.int32] = np.frexp(x)[1]
+    found[x == 0.0] = -4000
+    return found
+
+
+def _shift(top: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The powers of two that bring largest entries of such exponents into [1/2, 1); 0 for zeros."""
+    return np.where(top <= -3000, 0, -top).astype(np.int32)
+
+
+def _strips(x: Floats) -> Iterator[slice]:
+    """Rows of a matrix that fit the cache together with what is made of them."""
+    step = max(1, STRIP // max(1, x[0].size)) if len(x) else 1
+    return (slice(i, i + step) for i in range(0, len(x), step))
+
+
+def _exponents(a: Floats) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Of rows and columns of an array, as in `scaling`."""
+    rows, tops = np.zeros(len(a), np.int32), np.full(a.shape[1], -4000, np.int32)
+    for at in _strips(a):
+        size = _sizes(a[at])
+        rows[at] = _shift(size.max(axis=1, initial=-4000))
+        size += rows[at, None]
+        np.maximum(tops, size.max(axis=0), out=tops)
+    return rows, _shift(tops)
+
+
+def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats | None:
+    """The matrix times powers of two; None where that loses a bit."""
+    scaled: Floats = np.empty_like(a)
+    for at in _strips(a):
+        once = rows[at, None] + columns
+        np.ldexp(a[at], once, out=scaled[at])
+        if not (np.ldexp(scaled[at], -once) == a[at]).all():
+            return None
+    return scaled
+
+
+def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Of rows and columns of a tensor, as in `scaling`."""
+    import torch
+
+    if not a.numel():
+        return np.zeros(a.shape[0], np.int32), np.zeros(a.shape[1], np.int32)
+    size = torch.frexp(a)[1]
+    size.masked_fill_(a == 0.0, -4000)
+    rows = _shift(size.amax(dim=1).cpu().numpy())
+    size += torch.from_numpy(rows).to(a.device)[:, None]
+    return rows, _shift(size.amax(dim=0).cpu().numpy())
+
+
+def _scaled_on_device(a: Any, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Any:
+    """The tensor times powers of two; None where that loses a bit, or might in between."""
+    import torch
+
+    if max(np.abs(rows).max(initial=0), np.abs(columns).max(initial=0)) > REACH:
+        return None
+    there, back = (
+        [torch.from_numpy(np.ldexp(1.0, sign * x)).to(a.device) for x in (rows, columns)] for sign in (1, -1)
+    )
+    scaled = a * there[0][:, None]
+    scaled *= there[1]
+    same = scaled * back[1]
+    same *= back[0][:, None]
+    return scaled if torch.equal(same, a) else None

@@ -1,0 +1,173 @@
+"""Arrays in and out of `prismm.linalg`: checks, the real form of complex systems, the caller's kind of array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import arrays, terms
+from prismm.errors import ArgumentError, OperandError, ShapeError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An array of the caller's.
+
+    Attributes:
+        data: its entries, on the CPU; zeros of their type where `tensor` has them.
+        family: of what came in, as in `core.arrays.Array`.
+        source: what came in.
+        device: the torch CUDA device where it lies, or None.
+        tensor: its entries as float64 on that device, where they stay there.
+    """
+
+    data: NDArray[Any]
+    family: str
+    source: Any
+    device: Any = None
+    tensor: Any = None
+
+    def returned(self, result: NDArray[Any]) -> Any:
+        """A result as the same kind of array, in the same place."""
+        found = arrays.as_caller(result, self.family, self.source)
+        return found if self.device is None else found.to(self.device)
+
+
+def operand(x: Any, name: str) -> Operand:
+    """x with finite entries that float64 or complex128 hold exactly.
+
+    Raises:
+        OperandError, DTypeError: as `prismm.matmul`. ArgumentError: for NaN, Inf and integers beyond 2^53.
+    """
+    device = None
+    if arrays.is_tensor(x) and x.is_cuda:
+        arrays.refuse_traced(x, name)
+        x, device = x.cpu(), x.device
+    elif arrays.lives_on_gpu(x):
+        raise OperandError(f"{name} is a {type(x).__name__} on a GPU; pass a torch tensor")
+    array = arrays.normalise(x, name)
+    data = array.data
+    if terms.several(data):
+        raise ArgumentError(f"{name} holds {data.dtype} numbers that float64 cannot; pass {name}.astype(float)")
+    data = terms.numbers(data)
+    check_finite(data, name)
+    return Operand(data, array.family, array.source, device)
+
+
+def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
+    """The same of a real matrix on a GPU, which stays there; None for anything else.
+
+    Raises:
+        OperandError: for a tensor of which torch has to see what is made. ArgumentError: for NaN and Inf.
+    """
+    if not arrays.is_tensor(x) or not x.is_cuda:
+        return None
+    import torch
+
+    if x.ndim != 2 or x.dtype not in (torch.float64, torch.float32):
+        return None
+    arrays.refuse_traced(x, name)
+    return resident(x, name)
+
+
+def resident(x: Any, name: str) -> Operand:
+    """A float64 or float32 tensor as an operand that stays where it is."""
+    import torch
+
+    if not x.isfinite().all():
+        check_finite(x.cpu().numpy(), name)
+    dtype = np.float64 if x.dtype == torch.float64 else np.float32
+    zeros = np.broadcast_to(dtype(0.0), tuple(x.shape))
+    return Operand(zeros, "torch", x, x.device, x.to(torch.float64))
+
+
+def check_finite(x: NDArray[Any], name: str) -> None:
+    """ArgumentError for NaN and Inf, with the place of the first."""
+    if x.dtype.kind in "iu":
+        return
+    bad = ~np.isfinite(x)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ArgumentError(f"{name}{list(where)} is {x[where]}; pass finite entries")
+
+
+def check_square(x: NDArray[Any], name: str) -> None:
+    """ShapeError for what is no square matrix, or batch of them."""
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{name} has shape {x.shape}; pass a square matrix (..., n, n)")
+
+
+def check_hermitian(x: NDArray[Any], name: str) -> None:
+    """ArgumentError for a matrix that differs from its conjugate transpose, with the place of the first difference."""
+    check_square(x, name)
+    check_mirrored(x, name, True)
+
+
+def check_mirrored(x: NDArray[Any], name: str, hermitian: bool, remedy: str = "") -> None:
+    """ArgumentError for a square matrix that differs from its (conjugate) transpose; NaN counts as equal to NaN."""
+    other = np.swapaxes(x, -1, -2)
+    other = np.conj(other) if hermitian else other
+    pairs = [(x.real, other.real), (x.imag, other.imag)] if x.dtype.kind == "c" else [(x, other)]
+    differs = np.any([(a != b) & ((a == a) | (b == b)) for a, b in pairs], axis=0)
+    if differs.any():
+        where = tuple(int(i) for i in np.argwhere(differs)[0])
+        kind = "Hermitian" if x.dtype.kind == "c" and hermitian else "symmetric"
+        raise ArgumentError(
+            f"{name} is not {kind}: {name}{list(where)} is {x[where]}, and the entry across the diagonal asks for "
+            f"{other[where]}{remedy}"
+        )
+
+
+def common(operands: dict[str, Operand]) -> tuple[Operand, np.dtype[Any]]:
+    """The operand that results go back to, and their type.
+
+    Raises:
+        OperandError: for operands of different kinds, or on different devices.
+    """
+    found = [(name, arrays.Array(x.data, x.family, x.source)) for name, x in operands.items()]
+    arrays.same_family(found)
+    devices = {str(x.device) for x in operands.values()}
+    if len(devices) > 1:
+        raise OperandError(f"operands are on different devices ({', '.join(sorted(devices))}); move them to one")
+    return next(iter(operands.values())), arrays.result_dtype([x.data for x in operands.values()], None)
+
+
+def real_form(a: NDArray[Any], complex_result: bool) -> Floats:
+    """The matrix as float64, and X + iY as [[X, -Y], [Y, X]]: the real map on real parts above imaginary parts.
+
+    It is a homomorphism: inverses, transposes and products carry over, and a Hermitian positive definite matrix becomes
+    a symmetric positive definite one, with each eigenvalue twice.
+    """
+    if not complex_result:
+        return np.ascontiguousarray(a, dtype=np.float64)
+    x, y = a.real.astype(np.float64), a.imag.astype(np.float64)
+    return np.block([[x, -y], [y, x]])
+
+
+def stacked(b: NDArray[Any], complex_result: bool) -> Floats:
+    """Right-hand sides of the real form: real parts above imaginary parts."""
+    if not complex_result:
+        return np.ascontiguousarray(b, dtype=np.float64)
+    return np.concatenate([b.real.astype(np.float64), b.imag.astype(np.float64)])
+
+
+def unstacked(x: NDArray[Any], complex_result: bool) -> NDArray[Any]:
+    """The complex matrix whose real parts are above its imaginary parts."""
+    if not complex_result:
+        return x
+    half = len(x) // 2
+    result = np.empty((half, *x.shape[1:]), np.complex64 if x.dtype == np.float32 else np.complex128)
+    result.real, result.imag = x[:half], x[half:]
+    return result
+
+
+def larger_half(x: NDArray[Any], complex_result: bool) -> NDArray[Any]:
+    """Of bounds of the real and the imaginary parts the larger ones."""
+    return np.maximum(x[: len(x) // 2], x[len(x) // 2 :]) if complex_result else x

@@ -1,0 +1,283 @@
+"""Solutions of AX = B as sums of parts, each with a proved radius, and their last rounding.
+
+One step. Let X̃ = Σ parts, E = A⁻¹B - X̃ its error, r̃ the residual B - AX̃ in as many parts as R, each the rounded
+rest of those before it, r' the last of them, and c = RN(R·r̃). As RA = I - G,
+
+    E = R(B - AX̃) + G·E,   |R(B - AX̃)| <= |c|·(1+u) + η + |R|(u·|r'| + η) =: ρ.
+
+With |G|v <= w <= αv, α < 1 (`inverse.py`) and δ = max_i ρ_i/v_i: |E| <= v·δ/(1-α), since the largest |E_i|/v_i is at
+most δ + α times itself. So |E| <= ρ + |G||E|, and the new X̃ + c, added without rounding, has
+
+    |E - c| <= |G||E| + u·|c| + η + |R|(u·|r'| + η)
+
+(Krawczyk 1969; Rump 2010, section 10; residuals and sums by parts as in Rump 2009). If r̃ = 0 and no product of A and X̃
+can have a bit below η, the residual is exactly 0, and so is E.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.linalg.expansions import Products, expand, normalised, paired, residual_of
+from prismm.linalg.inverse import CLOSE, CLOSER, Inverse, inverses
+from prismm.linalg.matrices import beside, last_bit, scaled_norm, scaling
+from prismm.linalg.rounding import ETA, TAU, U, above, below, inflation, sum_above
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+MOST_STEPS, MOST_KEPT = 60, 6
+GUESSES = (2, 4)
+"""Steps after which the rounded solution is tried as the exact one."""
+
+LEVEL_STEPS = 12
+"""Steps with one R, before a better one is tried."""
+BEST = 2.0**-40
+"""The contraction below which a better R helps no more."""
+
+NEARLY_HALF = 0.5625
+"""Ulps: half of one is the last rounding, so a solution is correctly rounded but for exact values beside a midpoint."""
+
+FLOOR = 2.0**-212
+"""u⁴: components that much smaller than the largest of their column count as zeros."""
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """|exact - Σ parts·2^exponents| <= radius·2^exponents.
+
+    Attributes:
+        parts: each (n, k).
+        radius: (n, k); infinite where nothing is proved.
+        exponents: (n, k), of the powers of two that undo scaling.
+    """
+
+    parts: tuple[Floats, ...]
+    radius: Floats
+    exponents: NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """The last rounding of an `Enclosure`.
+
+    Attributes:
+        value: (n, k), of the type that was asked for.
+        bounds: float64, at least |value - exact|.
+        correct: where value = RN(exact) is proved.
+    """
+
+    value: NDArray[Any]
+    bounds: Floats
+    correct: NDArray[np.bool_]
+
+
+def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
+    """The nearest numbers of a type, with bounds.
+
+    With x₁ the first part, t the rounded sum of the others, e the radius with all that roundings here leave out, and
+    s = x₁ - value, exact is in value + s + t ± e. It is RN(exact) where that lies strictly between the midpoints to
+    both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half the distances. s ± h are
+    exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value is RN(x₁ + t).
+    """
+    parts = [np.ldexp(part, enclosure.exponents) for part in enclosure.parts]
+    error = np.where(enclosure.radius > 0.0, above(np.ldexp(enclosure.radius, enclosure.exponents)), 0.0)
+    # What falls below the smallest subnormal is rounded, by half of it at most.
+    lost = sum(np.ldexp(x, -enclosure.exponents) != part for part, x in zip(enclosure.parts, parts, strict=True))
+    error = np.where(lost > 0, _added(error, np.ceil(lost * 0.5) * ETA), error)
+    head = parts[0]
+    tail = np.zeros_like(head)
+    for part in parts[:0:-1]:
+        tail = tail + part
+    if len(parts) > 2:
+        # Each of the additions of at most MOST_KEPT + 1 parts errs by u times a partial sum at most.
+        size = sum_above(np.abs(np.stack(parts[1:])), 0)
+        lost = np.where(np.abs(np.stack(parts[2:])).max(axis=0) > 0.0, above(len(parts) * U * size), 0.0)
+        error = np.where(lost > 0.0, above(error + lost), error)
+    value = head
+    if dtype != head.dtype:
+        # Rounding to odd first makes the second rounding the rounding of the sum (53 >= 24 + 2 digits).
+        even = np.frexp(head)[0] * 2.0**52 % 1.0 == 0.0
+        toward = np.nextafter(head, np.where(tail > 0.0, np.inf, -np.inf))
+        value = np.where(even & (tail != 0.0), toward, head).astype(dtype)
+    s = np.where(np.isfinite(value), head - value.astype(np.float64), np.inf)
+    up, down = _half_gaps(value)
+    correct = ((s - up) + above(tail + error) < 0.0) & ((s + down) + below(tail - error) > 0.0)
+    correct |= (error == 0.0) & np.isfinite(s)
+    total = np.abs(s + tail)
+    bounds = np.where((total > 0.0) & (s != 0.0) & (tail != 0.0), above(total), total)
+    bounds = np.where(error > 0.0, _added(bounds, error), bounds)
+    return Rounded(value, np.where(np.isnan(bounds) | ~np.isfinite(head), np.inf, bounds), correct)
+
+
+def _added(x: Floats, y: Floats) -> Floats:
+    """At least x + y, which is exact where it is subnormal."""
+    total = x + y
+    return np.where(total < TAU, total, above(total))
+
+
+def _half_gaps(x: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Half the distances from x to its neighbours above and below, at most; beyond the largest float as below it."""
+    kind = x.dtype.type
+    wide = x.astype(np.float64)
+    up = np.nextafter(x, kind(np.inf)).astype(np.float64) - wide
+    down = wide - np.nextafter(x, kind(-np.inf)).astype(np.float64)
+    up, down = np.where(np.isfinite(up), up, down), np.where(np.isfinite(down), down, up)
+    # Gaps are powers of two, so half a gap is exact, but for η/2, which is no float64.
+    return tuple(np.where(gap < 2.0 * TAU * 2.0**-52, 0.0, gap * 0.5) for gap in (up, down))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What `solve_real` found.
+
+    Attributes:
+        enclosure: the solution, with a proved radius.
+        steps: refinement steps.
+        inverse: the last R; None where no R was proved to be close to an inverse.
+        inverse_norm: about ‖A⁻¹‖∞, for the condition number.
+    """
+
+    enclosure: Enclosure
+    steps: int
+    inverse: Inverse | None
+    inverse_norm: float
+
+
+def solve_real(
+    a: Any,
+    b: Floats,
+    met: Callable[[Enclosure], NDArray[np.bool_]],
+    products: Products,
+    positive: bool = False,
+) -> Solution:
+    """Refine until every component is met, or no further.
+
+    Args:
+        a: (n, n), finite float64, an array or a tensor.
+        b: (n, k), finite float64.
+        met: which columns of an enclosure are good enough, of those that it has.
+        products: where they are multiplied.
+        positive: whether to factorise by Cholesky.
+    """
+    a, b, (rows, columns, kappa) = scaling(a, b)
+    exponents = columns[:, None] + kappa[None, :]
+    shape = b.shape
+    radius, parts = np.full(shape, np.inf), [np.zeros(shape)]
+    steps, last, unmet = 0, None, np.arange(shape[1])
+    bit = last_bit(a)
+    if not len(a):
+        return Solution(Enclosure((b,), np.zeros(shape), exponents), 0, None, 0.0)
+    for inverse in inverses(a, products, positive):
+        last = inverse if inverse.contraction < 1.0 else last
+        if not inverse.contraction < CLOSE:
+            continue
+        a = beside(a, inverse.parts[0])
+        for taken in range(LEVEL_STEPS):
+            if not len(unmet) or (taken == 3 and inverse.contraction > CLOSER):
+                break
+            current = [part[:, unmet] for i, part in enumerate(parts) if i == 0 or part[:, unmet].any()]
+            first = taken == 0 and (steps == 0 or len(inverse.parts) > 1)
+            found, error = _step(a, bit, b[:, unmet], current, inverse, products, first)
+            steps += 1
+            done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
+            if steps in GUESSES and not done.all():
+                found, error = _guessed(a, bit, b[:, unmet], found, error, products)
+                done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
+            while len(parts) < len(found):
+                parts.append(np.zeros(shape))
+            for i, part in enumerate(parts):
+                part[:, unmet] = found[i] if i < len(found) else 0.0
+            radius[:, unmet] = error
+            unmet = unmet[~done]
+        if not len(unmet) or steps >= MOST_STEPS or (inverse.rounded is not None and inverse.contraction < BEST):
+            break
+    norm = np.inf if last is None else scaled_norm(last.magnitude, rows, columns, products)
+    return Solution(Enclosure(tuple(parts), radius, exponents), steps, last, norm)
+
+
+def _step(
+    a: Any, bit: int, b: Floats, parts: list[Floats], inverse: Inverse, products: Products, first: bool
+) -> tuple[list[Floats], Floats]:
+    """The next parts and their radius; the first ones from R·b. Entries of a are multiples of 2^bit.
+
+    The residual is kept in as many parts as R, since R may cancel as many digits of it.
+    """
+    if first and len(inverse.parts) == 1:
+        parts = [products.native(inverse.parts[0], b)]
+    elif first:
+        parts = [products.rounded(*paired(inverse.parts, [b]))]
+    if len(inverse.parts) == 1:
+        r = [residual_of(products, [a], parts, b)]
+    else:
+        r = expand(products, [-a], parts, len(inverse.parts), [b])
+    c = products.rounded(*paired(inverse.parts, r))
+    size = np.abs(c)
+    # RN leaves u of its value out and η/2, and a product with u another η/2: nothing but the first where all terms are
+    # multiples of 2^-1021.
+    eta = 0.0 if min(bit + min(map(last_bit, parts)), last_bit(b)) >= -1021 else ETA
+    lost = inverse.size_times((np.abs(r[-1]) * U + eta) * inflation(2))
+    eta = 0.0 if inverse.bit + min(map(last_bit, r)) >= -1021 else ETA
+    rho = (size * (1.0 + 2.0 * U) + eta + lost) * inflation(4)
+    v = inverse.weights[:, None]
+    delta = np.max(above(rho / v), axis=0)
+    error = above(above(delta / below(1.0 - inverse.contraction)) * v)
+    image = inverse.image_of(error)
+    # |E| <= ρ + |G||E| is often smaller than v·δ/(1-α).
+    for _ in range(20 if b.shape[1] <= 8 else 2):
+        before, image = image, np.minimum(image, inverse.image_of((rho + image) * inflation(1)))
+        if (image >= 0.5 * before).all():
+            break
+    image = np.where(inverse.reached(rho > 0.0), image, 0.0)
+    radius = (image + size * U + eta + lost) * inflation(4)
+    radius = np.where(_no_residual(bit, parts, r[0]), 0.0, radius)
+    found = normalised([*parts, c])
+    if len(found) > MOST_KEPT:
+        dropped = sum_above(np.abs(np.stack(found[MOST_KEPT:])), 0)
+        radius = np.where(dropped > 0.0, above(radius + dropped), radius)
+        found = found[:MOST_KEPT]
+    finite = np.all([np.isfinite(part) for part in found], axis=0) & np.isfinite(radius)
+    return found, np.where(finite, radius, np.inf)
+
+
+def _guessed(
+    a: Any, bit: int, b: Floats, parts: list[Floats], radius: Floats, products: Products
+) -> tuple[list[Floats], Floats]:
+    """The parts, or in columns where it has no residual the first part alone, with zeros where 0 is enclosed.
+
+    A is not singular, so such a column is the exact solution. Refinement comes ever closer to it, and need not meet it.
+    """
+    guess = np.where(np.abs(parts[0]) <= 4.0 * radius, 0.0, parts[0])
+    if not np.isfinite(guess).all():
+        return parts, radius
+    exact = _no_residual(bit, [guess], residual_of(products, [a], [guess], b))
+    found = [np.where(exact, guess if i == 0 else 0.0, part) for i, part in enumerate(parts)]
+    return found, np.where(exact, 0.0, radius)
+
+
+def _no_residual(bit: int, parts: list[Floats], r: Floats) -> NDArray[np.bool_]:
+    """The columns whose residual is exactly 0: r = 0 says that it is below η, and all its terms are multiples of η, as
+    entries of the matrix are multiples of 2^bit.
+    """
+    smallest = min((last_bit(part) for part in parts), default=0)
+    exact = bit + smallest >= -1074
+    return np.asarray(~r.any(axis=0) & exact)
+
+
+def relative_target(value: Rounded, tolerance: float | None) -> NDArray[np.bool_]:
+    """Components whose bound is at most NEARLY_HALF an ulp (or 3 of the smallest subnormal), or tolerance·|value| and
+    half an ulp; or FLOOR·max|value| of their column.
+    """
+    unit = np.spacing(np.abs(value.value)).astype(np.float64)
+    size = np.abs(value.value.astype(np.float64))
+    room = unit * NEARLY_HALF if tolerance is None else below(below(tolerance * size) + below(unit * 0.5))
+    room = np.maximum(room, 3.0 * float(np.finfo(value.value.dtype).smallest_subnormal))
+    floor = size.max(axis=0, initial=0.0) * FLOOR
+    met: NDArray[np.bool_] = np.isfinite(value.bounds) & ((value.bounds <= room) | (value.bounds <= floor))
+    return met

@@ -1,0 +1,1 @@
+"""Kernels of simulated matrix units, that Numba compiles."""

@@ -1,0 +1,1 @@
+"""From a problem to a scheme: what Auto takes, and what it did not."""

@@ -1,0 +1,408 @@
+"""A block of `emulate` in one thread: what it does with the products of the program that runs in it.
+
+What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
+described and entered into the record, and the others find all that in one dictionary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from prismm.core import arrays
+from prismm.errors import PrismmError
+from prismm.programs import direct, gemms, intercept
+from prismm.programs.gemms import LEFT, Gemm, Method
+from prismm.programs.places import Place, Spot, Spots
+from prismm.programs.recipe import Recipe
+from prismm.programs.record import Call
+
+if TYPE_CHECKING:
+    from prismm.programs.emulate import emulate
+
+_OFF = Recipe(off=True)
+_autograd_node = torch._C._current_autograd_node
+_sequence_number = torch._C._autograd._get_sequence_nr
+_grad_enabled = torch.is_grad_enabled
+_STRIDED = torch.strided
+_clock = time.perf_counter
+_push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
+
+_MOST = 1 << 18
+"""Entries that a block keeps of where forward products came from, and of who produced a storage."""
+
+_LAYOUTS = 1 << 12
+"""Layouts that are known of one place."""
+
+
+class Known:
+    """What is known of the products of one layout from one place.
+
+    run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
+    tallies: their counts and seconds in each block of the chain. torchs: whether torch's own
+    operator makes them on a CPU, so that autograd may see the call. on_gpu: whether they are made there.
+    """
+
+    __slots__ = ("on_gpu", "run", "tallies", "torchs")
+
+    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool, on_gpu: bool) -> None:
+        self.run, self.tallies, self.torchs, self.on_gpu = run, tallies, torchs and not on_gpu, on_gpu
+
+    def count(self, seconds: float) -> None:
+        """One more that this thread made on a CPU."""
+        for tally in self.tallies:
+            tally[0] += 1
+            tally[1] += seconds
+
+
+class Block:
+    """One block in one thread, and in the threads that autograd lends it.
+
+    outer: the block around it. mode: makes the dispatch mode that brings it products. chain: this block and those
+    around it, the innermost one first. depth: how many of the program's own modes are around it. meets_dynamo: whether
+    torch.compile came upon one of its products.
+    """
+
+    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
+        self.owner, self.outer = owner, outer
+        # By the numbers that autograd gave their nodes: where the thread's forward products came from.
+        self.origins: dict[int, Spot] = owner.origins.setdefault(threading.get_ident(), {})
+        # A block that is open within itself counts once.
+        around = () if outer is None else (block for block in outer.chain if block.owner is not owner)
+        self.chain: list[Block] = [self, *around]
+        self.spots = Spots(owner.models)
+        self.follows = any(block.owner.dependencies for block in self.chain)
+        self.mode, self.depth = mode(self), intercept.plain_modes()
+        self.interception: Any = None
+        self.meets_dynamo = False
+        self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
+
+    def known_product(self, number: int, function: Any, args: Any) -> Any:
+        """A product that torch makes, called above autograd; None for one that has to be `seen`."""
+        if self.meets_dynamo:
+            return None
+        node = _autograd_node()
+        if node is None:
+            spot = self.spots.here(3)  # above the kernel
+            known = spot.forward
+        else:
+            spot = self._spot_behind(node)
+            known = spot.backward
+        found = known.get(_layout(number, *args))
+        if found is None or not found.torchs:
+            return function(*args) if spot.place.internal else None
+        start = _clock()
+        value = found.run(*args)
+        if value is not None:
+            found.count(_clock() - start)
+            if node is None and value.requires_grad:
+                self._remember(spot)
+        return value
+
+    def seen(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator returns under the block's mode, which lies within the modes that the program has opened
+        before the block, and around those that it has opened since.
+        """
+        if self.interception.by_mode:
+            return function(*args, **kwargs)
+        inner = [_pop_mode(None) for _ in range(intercept.plain_modes() - self.depth)]
+        _push_mode(self.mode)
+        for mode in reversed(inner):
+            _push_mode(mode)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for _ in range(len(inner) + 1):
+                _pop_mode(None)
+            for mode in reversed(inner):
+                _push_mode(mode)
+
+    def product(self, number: int, function: Any, args: Any, kwargs: Any) -> Any:
+        """The product that an operator was asked for. number: of its overload, or -1 where layouts are not kept."""
+        node = _autograd_node()
+        if node is None:
+            spot = self._spot_here(args)
+            known = spot.forward
+        else:
+            spot = self._spot_behind(node)
+            known = spot.backward
+        key = None if number < 0 or kwargs else _layout(number, *args)
+        found = None if key is None else known.get(key)
+        value = None if found is None else self._again(found, function, args, spot)
+        return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
+
+    def _again(self, found: Known, function: Any, args: Any, spot: Spot) -> Any:
+        """A product like one that was made before, counted; None for one that has to be looked at as the first was."""
+        clock = _Clock(args) if found.on_gpu else None
+        start = _clock()
+        if clock is not None:
+            clock.begin()
+        try:
+            value = found.run(*args)
+        except PrismmError as error:
+            _note(error, function, spot.place)
+            raise
+        if value is None:
+            return None
+        if clock is not None:
+            clock.stop()
+            for block, tally in zip(self.chain, found.tallies, strict=True):
+                block.owner.record.count(tally, clock.seconds, clock.events)
+        else:
+            found.count(_clock() - start)
+        return value
+
+    def hidden(self, function: Any, what: str) -> None:
+        """Enter an operator that multiplies out of reach."""
+        node = _autograd_node()
+        place = (self.spots.here() if node is None else self._spot_behind(node)).place
+        if not place.internal:
+            self.hide(function._schema.name.removeprefix("aten::"), place, what)
+
+    def hide(self, operator: str, place: Place, what: str) -> None:
+        """The same, of a place that is known."""
+        for block in self.chain:
+            block.owner.record.hide(operator, place.module, place.where, what)
+
+    def _first(
+        self, function: Any, args: Any, kwargs: Any, spot: Spot, backward: bool, known: dict[Any, Known], key: Any
+    ) -> Any:
+        """A product whose layout is new here, or that is looked at each time."""
+        place = spot.place
+        if place.internal:
+            return function(*args, **kwargs)
+        gemm = gemms.gemm_of(function, args, kwargs)
+        decided, rule = self._decide(gemms.operator_of(function) or "", place, backward)
+        recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
+        reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
+        clock = _Clock(args)
+        run: Any = None
+        torchs = False
+        method: Method | None = None
+        if isinstance(gemm, str) or recipe.off:
+            clock.begin()
+            value = function(*args, **kwargs)
+            clock.stop()
+            if not isinstance(gemm, str):
+                run, torchs = function, True
+            method, gemm = LEFT, gemms.unchecked(function, args, kwargs)
+        else:
+            try:
+                if not recipe.reads_data:
+                    run, method, torchs = _run_of(function, gemm, recipe)
+                value, method = _multiplied(gemm, recipe, clock, run, method, args)
+            except PrismmError as error:
+                _note(error, function, place)
+                raise
+        calls = []
+        for block in self.chain:
+            entered = rule if block is decided else None
+            calls.append(block.enter(gemm, place, backward, method, entered, reason, clock, value))
+        if key is not None and run is not None and not self.keeps_calls:
+            if len(known) >= _LAYOUTS:
+                known.clear()
+            tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
+            known[key] = Known(run, tallies, torchs=torchs, on_gpu=gemm.a.is_cuda)
+        return value
+
+    def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
+        """The innermost block with a rule for this product, and the rule."""
+        for block in self.chain:
+            rule = block.owner.policy.choose(place.module, operator, backward, place.where)
+            if rule is not None:
+                return block, rule
+        return self, None
+
+    def _spot_here(self, args: Any) -> Spot:
+        """Where a call of the program's comes from; noted for its backward products, if it will have some."""
+        spot = self.spots.here()
+        if _grad_enabled() and any(x.requires_grad for x in args if isinstance(x, torch.Tensor)):
+            self._remember(spot)
+        return spot
+
+    def _remember(self, spot: Spot) -> None:
+        """Note where a call comes from whose node has just taken a number: its backward products will carry that."""
+        number = _sequence_number() - 1
+        for block in self.chain:
+            origins = block.origins
+            origins[number] = spot
+            if len(origins) >= _MOST:
+                _forget_older(origins)
+
+    def _spot_behind(self, node: Any) -> Spot:
+        """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
+        number = node._sequence_nr()
+        for block in self.chain:
+            spot = block.origins.get(number)
+            if spot is not None:
+                return spot if spot.owner is self.spots else self.spots.of(spot.place)
+        return self.spots.here()
+
+    def enter(
+        self, gemm: Any, place: Place, backward: bool, method: Method, rule: int | None, reason: str, clock: _Clock,
+        result: Any,
+    ) -> Call:  # fmt: skip
+        """Enter a product into the record."""
+        record = self.owner.record
+        number = record.take_number()
+        batch, m, k, n = gemm.shape
+        follows = self.owner.dependencies
+        call = Call(
+            number, place.module, place.where, gemm.operator, backward, batch, m, k, n,
+            str(gemm.dtype).removeprefix("torch."), str(gemm.a.device), clock.seconds, method, rule, reason,
+            self.sources([gemm.a, gemm.b, gemm.c]) if follows else frozenset(),
+        )  # fmt: skip
+        if follows:
+            self.produced([result], frozenset([number]))
+        record.add(call, clock.events)
+        return call
+
+    # Dependencies are kept by storage: views share it, and a write into a part counts for the whole.
+
+    def sources(self, values: Iterable[Any]) -> frozenset[int]:
+        """The calls whose results went into some tensors."""
+        found: frozenset[int] = frozenset()
+        for value in values:
+            if _has_storage(value):
+                producer = self.owner.producers.get(value.untyped_storage()._cdata)
+                if producer is not None and not producer[0].expired():
+                    found |= producer[1]
+        return found
+
+    def produced(self, values: Iterable[Any], calls: frozenset[int]) -> None:
+        """Note that the results of some calls went into tensors."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        producers = self.owner.producers
+        for value in values:
+            if _has_storage(value):
+                storage = value.untyped_storage()
+                producer = producers.get(storage._cdata)
+                found = calls if producer is None or producer[0].expired() else calls | producer[1]
+                if len(producers) >= _MOST:
+                    for key in [key for key, (reference, _) in producers.items() if reference.expired()]:
+                        del producers[key]
+                producers[storage._cdata] = StorageWeakRef(storage), found
+
+
+def _has_storage(value: Any) -> bool:
+    """Whether value is a tensor whose entries lie in one place: those of a DTensor lie on all ranks."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not arrays.sharded(value)
+
+
+def _note(error: PrismmError, function: Any, place: Place) -> None:
+    error.add_note(f"in {gemms.operator_of(function)} of module {place.module!r}, {place.where}")
+
+
+def _layout(number: int, *args: Any) -> Any:
+    """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
+    added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
+    for torch to refuse.
+    """
+    a, b = args[-2], args[-1]
+    if a.layout is not _STRIDED or b.layout is not _STRIDED:
+        return None
+    if not a.is_cpu:
+        # There torch takes a number that lies on a CPU, too.
+        kinds = *map(type, args), *(x.device for x in args), *(x.dtype for x in args), *(x.layout for x in args)
+        return (number, a.device, *(x.shape for x in args), *kinds) if a.is_cuda else None
+    if len(args) == 2:
+        return number, a.shape, b.shape, a.dtype, type(a), type(b)
+    c = args[0]
+    return (number, a.shape, b.shape, a.dtype, type(a), type(b), c.shape, type(c)) if c.layout is _STRIDED else None
+
+
+def _forget_older(origins: dict[int, Spot]) -> None:
+    """Drop the older half: graphs that old were run through, or forgotten."""
+    for key in list(itertools.islice(origins, _MOST // 2)):
+        origins.pop(key, None)
+
+
+def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, bool]:
+    """What makes this product and others of its layout from the operator's arguments, or None; what a table says of
+    it; and whether torch's own operator makes it. For a recipe whose products the data do not change.
+    """
+    found = direct.run_of(function, gemm, recipe)
+    if found is not None:
+        return *found, True
+    method = _described(gemm, recipe)
+    if gemm.target is not None:
+        return None, method, False
+
+    def run(*args: Any) -> Any:
+        again = gemms.gemm_of(function, args, {})
+        return None if isinstance(again, str) else gemms.multiply(again, recipe)
+
+    return run, method, False
+
+
+def _multiplied(
+    gemm: Gemm, recipe: Recipe, clock: _Clock, run: Any, method: Method | None, args: Any
+) -> tuple[Any, Method]:  # fmt: skip
+    """The product by a recipe, written to its target if it has one, and how it was made."""
+    clock.begin()
+    if method is None:
+        value, method, seconds = gemms.multiply_and_describe(gemm, recipe)
+        clock.stop(seconds)
+    else:
+        quick = None if run is None else run(*args)
+        value = gemms.multiply(gemm, recipe) if quick is None else quick
+        clock.stop()
+    if gemm.target is None:
+        return value, method
+    if gemm.target.shape != value.shape:
+        if gemm.target.numel():
+            warnings.warn(
+                f"an output with one or more elements was resized since it had shape {list(gemm.target.shape)}, which "
+                f"does not match the required output shape {list(value.shape)}",
+                stacklevel=2,
+            )
+        gemm.target.resize_(value.shape)
+    gemm.target.detach().copy_(value)
+    return gemm.target, method
+
+
+_DESCRIBED: dict[Any, Method] = {}
+"""How products were made whose shapes and types decide that."""
+
+
+def _described(gemm: Gemm, recipe: Recipe) -> Method:
+    key = (
+        gemm.operator, gemm.shape, gemm.a.dtype, gemm.dtype, gemm.a.device, gemm.plain, recipe,
+        gemms.environment_key(),
+    )  # fmt: skip
+    method = _DESCRIBED.get(key)
+    if method is None:
+        if len(_DESCRIBED) >= 1 << 14:
+            _DESCRIBED.clear()
+        method = _DESCRIBED[key] = gemms.describe(gemm, recipe)
+    return method
+
+
+class _Clock:
+    """Wall-clock time of a product: at once on a CPU, by two events on a GPU, where nothing is made to wait."""
+
+    def __init__(self, args: Any) -> None:
+        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
+        self.on_gpu = on_gpu and not torch.cuda.is_current_stream_capturing()
+        self.events: tuple[Any, Any] | None = None
+        self.seconds = 0.0
+
+    def begin(self) -> None:
+        """Begin."""
+        if self.on_gpu:
+            self.events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self.events[0].record()
+        self.start = time.perf_counter()
+
+    def stop(self, seconds: float | None = None) -> None:
+        """End; `seconds` where the product was timed apart from its description."""
+        self.seconds = time.perf_counter() - self.start if seconds is None else seconds
+        if self.events is not None:
+            self.events[1].record()

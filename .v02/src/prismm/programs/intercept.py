@@ -1,0 +1,193 @@
+"""What brings torch's products to an open block: kernels of a dispatch key of their own, which belongs to a thread.
+
+Within a block the thread includes the key. Operators that multiply have kernels for it, in Python; all others fall
+through, in C++, and cost what they cost without a block. The key stands above autograd. A product of a known layout
+that torch makes is called and checked there; for any other one the block's mode (`emulate`) is laid on torch's stack
+for the length of the call, and sees it below autograd. Autograd hands both the key and the block to its own threads.
+
+torch has the key for a library that defers initialisation, gives it no kernels, and so leaves it unused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+
+from prismm.programs import gemms
+
+if TYPE_CHECKING:
+    from prismm.programs.block import Block
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_KEY = "DeferredInit"
+_BLOCK = "prismm.programs.block"
+"""By this name torch keeps a thread's innermost block among what autograd hands on."""
+
+BUSY = threading.local()
+"""depth: whether this thread is making a product, whose own operators are none of the program's."""
+
+_known, _get, _set = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
+_modes, _level = torch._C._len_torch_dispatch_stack, torch._C._functorch.maybe_current_level
+_is_included, _include, _exclude = (
+    torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_included,
+    torch._C._dispatch_tls_set_dispatch_key_excluded,
+)  # fmt: skip
+
+
+def innermost() -> Block | None:
+    """The innermost block that is open in this thread, or in the one that autograd works for here."""
+    return _get(_BLOCK) if _known(_BLOCK) else None
+
+
+class Interception:
+    """A thread's products go to a block until `end`: by the key's kernels or, where torch lacks the key or `by_mode` is
+    asked for, by the block's mode, which stays on the thread's stack.
+
+    >>> from prismm.programs import intercept
+    >>> intercept.innermost() is None
+    True
+    """
+
+    def __init__(self, block: Block, *, by_mode: bool) -> None:
+        self._block, self._outer, self._key, self._thread = block, innermost(), key(), threading.get_ident()
+        self._included = self._key is not None and _is_included(self._key)
+        self.by_mode = False
+        _set(_BLOCK, block)
+        if self._key is not None:
+            _include(self._key, not by_mode)
+        if by_mode or self._key is None:
+            self.stay()
+        block.interception = self
+
+    def stay(self) -> None:
+        """Leave the block's mode on the stack instead: Dynamo compiles nothing under it."""
+        if not self.by_mode and threading.get_ident() == self._thread and plain_modes() == self._block.depth:
+            torch._C._push_on_torch_dispatch_stack(self._block.mode)
+            self.by_mode = True
+            if self._key is not None:
+                _include(self._key, False)
+
+    def end(self) -> None:
+        """As it was before."""
+        if self.by_mode:
+            torch._C._pop_torch_dispatch_stack(None)
+        if self._key is not None:
+            _include(self._key, self._included)
+        _set(_BLOCK, self._outer)
+
+
+def plain_modes() -> int:
+    """How many modes stand on the thread's stack, without those of torch's own tracing."""
+    return sum(getattr(mode, "_mode_key", None) is None for mode in _get_current_dispatch_mode_stack())
+
+
+@functools.cache
+def key() -> Any:
+    """The dispatch key whose kernels bring products to a block; None where torch lacks it or what it takes, or somebody
+    else has kernels for it.
+    """
+    try:
+        found = torch._C._dispatch_key_parse(_KEY)
+        untraced(key.__wrapped__)
+    except (AttributeError, RuntimeError):
+        return None
+    if torch._C._dispatch_has_backend_fallback(found):
+        return None
+    everything = torch.library.Library("_", "IMPL", _KEY)
+    everything.fallback(torch.library.fallthrough_kernel, _KEY)
+    library = torch.library.Library("aten", "IMPL", _KEY)
+    for number, function in enumerate(gemms.products()):
+        library.impl(function, _product(found, number if function._overloadname == "default" else -1, function))
+    for function in gemms.hidden_functions():
+        library.impl(function, _hidden(found, function))
+    _LIBRARIES.extend((everything, library))
+    return found
+
+
+_LIBRARIES: list[Any] = []
+"""What is registered lives as long as these."""
+
+
+@contextlib.contextmanager
+def put_aside() -> Iterator[None]:
+    """A block without the thread's key and modes."""
+    ours = key()
+    before = ours is not None and torch._C._dispatch_tls_is_dispatch_key_excluded(ours)
+    if ours is not None:
+        _exclude(ours, True)
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        if ours is not None:
+            _exclude(ours, before)
+
+
+def untraced(function: _F) -> _F:
+    """The function, which torch.compile leaves as it is, with all that it calls."""
+    frames: Any = torch._C._dynamo.eval_frame
+    code: Any = function.__code__
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    return function
+
+
+def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
+    """The kernel of an operator that makes a product. number: of its overload, or -1 where layouts are not kept."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        _exclude(key, True)
+        try:
+            if _level() is not None:  # the levels of torch.func come here again with tensors of their own
+                return function(*args, **kwargs)
+            if number >= 0 and not kwargs and not _modes() and forward_ad._current_level < 0:
+                value = _get(_BLOCK).known_product(number, function, args)
+                if value is not None:
+                    return value
+            block = innermost()
+            if block is None or getattr(BUSY, "depth", False):
+                return function(*args, **kwargs)
+            _keep_uncompiled(block)
+            return block.seen(function, args, kwargs)
+        finally:
+            _exclude(key, False)
+
+    return untraced(kernel)
+
+
+def _hidden(key: Any, function: Any) -> Callable[..., Any]:
+    """The kernel of an operator that multiplies out of reach."""
+    what = gemms.hidden(function)
+    assert what is not None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        _exclude(key, True)
+        try:
+            block = innermost() if _level() is None else None
+            if block is not None and not getattr(BUSY, "depth", False):
+                _keep_uncompiled(block)
+                block.hidden(function, what)
+            return function(*args, **kwargs)
+        finally:
+            _exclude(key, False)
+
+    return untraced(kernel)
+
+
+def _keep_uncompiled(block: Block) -> None:
+    """Raise where torch.compile is at work: an operator that is not implemented stays out of its graph. From then on
+    the block's mode stays on the stack.
+    """
+    if _modes() and torch._guards.CompileContext.try_get() is not None:
+        block.meets_dynamo = True
+        raise NotImplementedError("products within a block of prismm.emulate are not compiled")
+    if block.meets_dynamo:
+        block.interception.stay()

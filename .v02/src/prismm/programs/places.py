@@ -1,0 +1,213 @@
+"""Where a product comes from: module, file and line, read from the Python stack.
+
+Nothing is registered with torch or with the model for this: the modules whose calls are on the stack are the modules
+in which the product runs, in this thread, whatever other threads do and however the call ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.errors import PrismmError
+
+if TYPE_CHECKING:
+    import torch
+
+_SCOPES = threading.local()
+_NAMES: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, str | None]] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module by its name ("" for the outermost one), and the innermost line outside torch and prismm."""
+
+    module: str
+    where: str
+    internal: bool = False
+    """Whether prismm itself made the call."""
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """A name for a part of a program without modules, for rules and tables; nests, joined by dots.
+
+    Args:
+        name: counts as a module's name within the block, before the names of modules that are called in it.
+
+    >>> import prismm, torch
+    >>> with prismm.emulate("native") as seen, prismm.scope("trailing update"):
+    ...     c = torch.ones(2, 2) @ torch.ones(2, 2)
+    >>> seen.rows[0].module
+    'trailing update'
+    """
+    stack = _stack()
+    stack.append(str(name))
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def _stack() -> list[str]:
+    found: list[str] | None = getattr(_SCOPES, "names", None)
+    if found is None:
+        found = _SCOPES.names = []
+    return found
+
+
+@functools.cache
+def _folders() -> tuple[str, str, str]:
+    """Folders of torch, of prismm, and of prismm's programs."""
+    import torch
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    return os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, os.path.dirname(here) + os.sep, here + os.sep
+
+
+@functools.cache
+def _kind(filename: str) -> str:
+    """Whose code a file holds: "torch", "prismm", "programs", "cli" or "user"."""
+    torch_folder, prismm_folder, programs = _folders()
+    path = os.path.abspath(filename)
+    if path.startswith(torch_folder):
+        return "torch"
+    if path.startswith(prismm_folder + "applications" + os.sep):
+        return "user"  # they are written as a user's programs are
+    if path.startswith(programs) or path.startswith(prismm_folder + "cli" + os.sep):
+        return "programs"
+    if path.startswith(prismm_folder):
+        return "prismm"
+    return "python" if filename.startswith("<frozen") or path.startswith(_library()) else "user"
+
+
+@functools.cache
+def _library() -> str:
+    return os.path.dirname(os.path.abspath(os.__file__)) + os.sep + "contextlib"
+
+
+def line_of(file: str, line: int) -> str:
+    """A file and line as rules and tables have them; "" for code of torch, of prismm or of Python itself."""
+    return f"{os.path.basename(file)}:{line}" if _kind(file) == "user" else ""
+
+
+def without_internals(error: BaseException) -> None:
+    """Take prismm's first frames from an exception's traceback, all that prismm raised itself included.
+
+    A bare ``raise`` afterwards adds none: the traceback of a product that fails begins at the program's line.
+    """
+    place = error.__traceback__
+    while place is not None and (
+        isinstance(error, PrismmError) or _kind(place.tb_frame.f_code.co_filename) in ("programs", "prismm")
+    ):
+        place = place.tb_next
+    error.__traceback__ = place
+
+
+class Spot:
+    """A place as a block knows it: what is known of the products that were made there, by their layouts, forward and
+    backward.
+    """
+
+    __slots__ = ("_code", "backward", "forward", "owner", "place")
+
+    def __init__(self, place: Place, owner: Any, code: Any = None) -> None:
+        self.place, self.owner, self._code = place, owner, code
+        self.forward: dict[Any, Any] = {}
+        self.backward: dict[Any, Any] = {}
+
+
+class Spots:
+    """The places from which a block's products came, found again by what is on the stack.
+
+    Args:
+        models: models whose own names count; other modules are named from the outermost module that was called.
+    """
+
+    def __init__(self, models: tuple[torch.nn.Module, ...] = ()) -> None:
+        from torch.nn import Module
+
+        self.models, self._call = models, Module._wrapped_call_impl.__code__
+        self._known: dict[Any, Spot] = {}
+        self._kinds: dict[str, str] = {}
+        self._of_places: dict[Place, Spot] = {}
+
+    def here(self, above: int = 1) -> Spot:
+        """Where the caller's product comes from; looked for that many frames above this one."""
+        call, kinds, modules, internal = self._call, self._kinds, [], False
+        user: Any = None
+        frame: Any = sys._getframe(above)
+        while frame is not None:
+            code = frame.f_code
+            if code is call:
+                modules.append(frame.f_locals["self"])
+            else:
+                kind = kinds.get(code.co_filename)
+                if kind is None:
+                    kind = kinds[code.co_filename] = _kind(code.co_filename)
+                if kind == "user":
+                    user = frame
+                    break
+                internal = internal or kind == "prismm"
+            frame = frame.f_back
+        # A spot holds its code, so that no other has that identity.
+        at: tuple[Any, ...] = (None, 0, internal) if user is None else (id(code), user.f_lasti, internal)
+        while frame is not None:
+            if frame.f_code is call:
+                modules.append(frame.f_locals["self"])
+            frame = frame.f_back
+        key = (*at, *modules, *getattr(_SCOPES, "names", ()))
+        found = self._known.get(key)
+        if found is None:
+            where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
+            place = Place(_name(modules, self.models), where, internal)
+            found = self._known[key] = Spot(place, self, None if user is None else user.f_code)
+        return found
+
+    def of(self, place: Place) -> Spot:
+        """The spot of a place that another block has found."""
+        return self._of_places.setdefault(place, Spot(place, self))
+
+
+def _name(modules: list[Any], models: tuple[Any, ...]) -> str:
+    """The innermost module's name, after the scopes that are open."""
+    found = ""
+    if modules:
+        innermost, outermost = modules[0], modules[-1]
+        for root in (*models, outermost):
+            name = _names(root, innermost)
+            if name is not None:
+                found = name
+                break
+        else:
+            # A module that its outermost caller does not own: named from the nearest caller that does.
+            for root in reversed(modules):
+                name = _names(root, innermost)
+                if name is not None:
+                    found = name
+                    break
+    if "_orig_mod" in found:  # what torch.compile puts around a module
+        found = ".".join(part for part in found.split(".") if part != "_orig_mod")
+    scopes = _stack()
+    return ".".join([*scopes, found] if found else scopes)
+
+
+def _names(root: Any, module: Any) -> str | None:
+    """The module's name within root, or None; a module that is there twice goes by its first name."""
+    with _LOCK:
+        known = _NAMES.get(root)
+        if known is None or module not in known:
+            known = weakref.WeakKeyDictionary()
+            for name, one in root.named_modules():
+                known[one] = name
+            known.setdefault(module, None)
+            _NAMES[root] = known
+        return known[module]
