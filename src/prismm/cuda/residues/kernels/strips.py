@@ -165,9 +165,9 @@ def _recompute_rows(
 
 @triton.jit
 def _recompute_share(
-    w, first, end, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
-    flags, entry_flags, high, rows, columns, constants, counts, m, n, k, terms, q, blocks, words, row_batches,
-    column_batches, judged, far, many, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
+    w, first, end, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
+    column_stride, flags, entry_flags, high, rows, columns, constants, counts, m, n, k, terms, q, blocks, words,
+    row_batches, column_batches, judged, far, many, PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
     """Recompute the remaining entries of rows first, …, end - 1 of the strip of word w, or the one numbered `only`."""
@@ -178,8 +178,8 @@ def _recompute_share(
             a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step, out + batch * out_batch + part,
             row_stride, column_stride, tiles, entry_flags + wide(w) * (STRIP * (COLUMNS // 32)), high,
             rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n, constants,
-            counts, m, n, i0, j0, first, end, only, k, terms, q, part, judged > 0, far > 0, many, PRECISION, PARTS, TILE,
-            STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+            counts, m, n, i0, j0, first, end, only, k, terms, q, part, judged > 0, far > 0, many, PRECISION, PARTS,
+            TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
         )  # fmt: skip
 
 
@@ -307,8 +307,8 @@ def repair_strips(
             strip = take(state + LISTING)
             while strip < everything:
                 _list_strip(
-                    strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many, PARTS, TILE, STRIP, HEIGHT,
-                    COLUMNS,
+                    strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many, PARTS, TILE, STRIP,
+                    HEIGHT, COLUMNS,
                 )  # fmt: skip
                 finished(state + LISTING + 1)
                 strip = take(state + LISTING)
@@ -338,8 +338,8 @@ def repair_strips(
                 last_of_some = tl.max(tl.where(some != 0, ours, -1), 0)
                 for w in range(start, last_of_some + 1, groups):
                     _recompute_share(
-                        w, first, first + STRIP // units, all_of_it, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
-                        out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants,
-                        counts, m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many,
-                        PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                        w, first, first + STRIP // units, all_of_it, a, a_batch, a_row, a_step, b, b_batch, b_column,
+                        b_step, out, out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns,
+                        constants, counts, m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far,
+                        many, PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
                     )  # fmt: skip
