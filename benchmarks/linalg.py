@@ -15,9 +15,8 @@ long.
 
 On a GPU every call finds its operands at another address than the one before. A product's time is a quarter of that of
 four calls in a row, so the host prepares a call while the GPU computes the one before; a solution's is that of one call
-on an idle GPU. --check fails if a GPU is too slow from
-n = 4096 on. Required: whole products take 1.6 times as long, cuBLAS's syrk longer, 2.5 times in float32; solutions at
-most 6 times as long as torch's, unproved ones twice.
+on an idle GPU. --check fails if a GPU is too slow from n = 4096 on. Required: whole products take 1.6 times as long,
+cuBLAS's syrk longer, 2.5 times in float32; solutions at most 6 times as long as torch's, unproved ones twice.
 """
 
 from __future__ import annotations

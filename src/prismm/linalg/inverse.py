@@ -68,7 +68,7 @@ class Inverse:
         """e so that every entry of every part is a multiple of 2^e."""
         return min(map(last_bit, self.parts))
 
-    def size_times(self, x: Floats) -> Floats:
+    def size_times(self, x: Floats) -> Any:
         """At least |R|·x for x >= 0, (n, k)."""
         return product_above(self.magnitude, x, self.products)
 

@@ -25,7 +25,7 @@ class Operand:
         family: of what came in, as in `core.arrays.Array`.
         source: what came in.
         device: the torch CUDA device where it lies, or None.
-        tensor: its entries as float64 on that device, where they stay there.
+        tensor: its entries as float64 or complex128 on that device, where they stay there.
     """
 
     data: NDArray[Any]
@@ -33,6 +33,13 @@ class Operand:
     source: Any
     device: Any = None
     tensor: Any = None
+
+    def matrix(self, at: tuple[int, ...]) -> Any:
+        """One matrix of the batch as float64 or complex128, contiguous, where it is to be computed with."""
+        if self.tensor is not None:
+            return self.tensor[at].contiguous()
+        kind = np.complex128 if self.data.dtype.kind == "c" else np.float64
+        return np.ascontiguousarray(self.data[at], kind)
 
     def returned(self, result: NDArray[Any]) -> Any:
         """A result as the same kind of array, in the same place."""
@@ -61,6 +68,27 @@ def operand(x: Any, name: str) -> Operand:
     return Operand(data, array.family, array.source, device)
 
 
+def operand_where_it_is(x: Any, name: str) -> Operand:
+    """`operand`; a tensor on a GPU of one of the four types stays there.
+
+    Raises:
+        What `operand` raises. OperandError: for a tensor of which torch has to see what is made.
+    """
+    if not stays(x):
+        return operand(x, name)
+    arrays.refuse_traced(x, name)
+    return resident(x, name)
+
+
+def stays(x: Any) -> bool:
+    """Whether it is a tensor on a GPU of float64, float32, complex128 or complex64."""
+    if not arrays.is_tensor(x) or not x.is_cuda:
+        return False
+    import torch
+
+    return x.dtype in (torch.float64, torch.float32, torch.complex128, torch.complex64)
+
+
 def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
     """The same of a real matrix on a GPU, which stays there; None for anything else.
 
@@ -73,19 +101,19 @@ def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
 
     if x.ndim != 2 or x.dtype not in (torch.float64, torch.float32):
         return None
-    arrays.refuse_traced(x, name)
-    return resident(x, name)
+    return operand_where_it_is(x, name)
 
 
 def resident(x: Any, name: str) -> Operand:
-    """A float64 or float32 tensor as an operand that stays where it is."""
+    """A tensor of one of the four types as an operand that stays where it is."""
     import torch
 
+    x = x.detach().resolve_conj()
     if not x.isfinite().all():
         check_finite(x.cpu().numpy(), name)
-    dtype = np.float64 if x.dtype == torch.float64 else np.float32
-    zeros = np.broadcast_to(dtype(0.0), tuple(x.shape))
-    return Operand(zeros, "torch", x, x.device, x.to(torch.float64))
+    dtype = np.dtype(str(x.dtype).removeprefix("torch."))
+    zeros = np.broadcast_to(np.zeros((), dtype), tuple(x.shape))
+    return Operand(zeros, "torch", x, x.device, x.to(torch.complex128 if x.is_complex() else torch.float64))
 
 
 def check_finite(x: NDArray[Any], name: str) -> None:
