@@ -169,3 +169,41 @@ def test_what_is_proved_of_one_matrix(rng):
     assert (np.abs(back(w) - others) <= (report.bounds + rest.bounds) * (1 + 2.0**-50)).all() and v.is_cuda
     for of in (prismm.linalg.covariance, prismm.linalg.correlation):
         judge.assert_same_bits(back(of(x)), of(a + a.T))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_prepared_matrices_serve_cupys_iterative_solvers(rng, kind, side):
+    """Products of an operator have the bits of `matmul`, and stay CuPy's."""
+    cupy = pytest.importorskip("cupy")
+    solvers = pytest.importorskip("cupyx.scipy.sparse.linalg")
+    root = drawn(rng, (60, 60), kind)
+    a, b = (root @ np.conj(root.T) + 60 * np.eye(60)).astype(kind), drawn(rng, 60, kind)
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    prepared = prismm.prepare(x, side=side, reproducible=True)
+    assert prepared.dtype == np.dtype(kind)
+    operator = solvers.aslinearoperator(prepared)
+    assert operator.shape == a.shape and operator.dtype == np.dtype(kind)
+    adjoint = np.ascontiguousarray(np.conj(a.T))
+    for found, wanted in (
+        (operator.matvec(y), prismm.matmul(a, b, reproducible=True)),
+        (operator.rmatvec(y), prismm.matmul(adjoint, b, reproducible=True)),
+        (operator.H.matvec(y), prismm.matmul(adjoint, b, reproducible=True)),
+        (operator.matmat(cupy.stack([y, y], axis=1)), prismm.matmul(a, np.stack([b, b], 1), reproducible=True)),
+    ):
+        assert isinstance(found, cupy.ndarray) and found.dtype == kind
+        judge.assert_same_bits(cupy.asnumpy(found) + 0, wanted + 0)
+    single = np.dtype(kind).itemsize // (2 if np.dtype(kind).kind == "c" else 1) == 4
+    tolerance = 1e-4 if single else 1e-10
+    for solve in (solvers.cg, solvers.gmres):
+        for matrix in (operator, prepared):
+            found, info = solve(matrix, y, tol=tolerance)
+            assert info == 0 and isinstance(found, cupy.ndarray) and found.dtype == kind
+            rest = prismm.linalg.residual(a, cupy.asnumpy(found), b)
+            assert np.linalg.norm(rest) <= 2 * tolerance * np.linalg.norm(b)
+
+
+def test_a_prepared_matrix_of_a_tensor_has_torchs_type(rng):
+    for kind in KINDS:
+        (x,) = on_gpu(drawn(rng, (5, 5), kind))
+        assert prismm.prepare(x, reproducible=True).dtype == x.dtype

@@ -270,7 +270,7 @@ def _scatter(data: NDArray[Any], dtype: np.dtype[Any], device: Any) -> _Scatter:
     """Of one matrix of observations."""
     m, n = data.shape
     kind = np.complex128 if data.dtype.kind == "c" else np.float64
-    parts = np.ascontiguousarray(data, kind).view(np.float64).reshape(m, n, -1)
+    parts = np.ascontiguousarray(data, kind).view(np.float64).reshape(m, n, 2 if data.dtype.kind == "c" else 1)
     products, integers = Products(device), _Integers(parts)
 
     def joined(x: Floats) -> NDArray[Any]:

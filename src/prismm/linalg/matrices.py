@@ -119,7 +119,7 @@ def rows_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
     if arrays.is_tensor(x):
         import torch
 
-        parts = torch.view_as_real(x).reshape(n, -1) if x.is_complex() else x
+        parts = torch.view_as_real(x).flatten(1) if x.is_complex() else x
         exponents = _shift(_sizes(parts.abs().amax(dim=1).cpu().numpy()))
         # In two steps, as 2^±1074 is no float64; where the first one loses a bit the way back shows it.
         steps = exponents // 2, exponents - exponents // 2
