@@ -183,6 +183,16 @@ def triangular_inverse(x: Any, lower: bool) -> Any:
     return found if arrays.is_tensor(x) else found.numpy()
 
 
+def singular_values(a: Any) -> NDArray[np.float64]:
+    """Of an array or a tensor, the largest first, in main memory."""
+    if not arrays.is_tensor(a):
+        return np.asarray(np.linalg.svd(a, compute_uv=False), np.float64)
+    import torch
+
+    found: NDArray[np.float64] = host(torch.linalg.svdvals(a))
+    return found
+
+
 def lu_solver(a: Any, device: Any = None, positive: bool = False) -> Any:
     """A function that solves a·x = b for (n, k) right-hand sides in float64, or None where a pivot is 0."""
     if device is None and (linalg := _scipy()) is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import arrays
+from prismm.linalg.entries import beside, ldexp
 from prismm.linalg.rounding import TAU, above, inflation
 from prismm.linalg.rounding import product_above as _product_above
 
@@ -33,11 +34,6 @@ def host(x: Matrix) -> Floats:
     """The matrix in main memory."""
     found: Floats = x.cpu().numpy() if arrays.is_tensor(x) else x
     return found
-
-
-def beside(x: Matrix, other: Matrix) -> Matrix:
-    """x in main memory, if the other matrix is."""
-    return x if arrays.is_tensor(other) else host(x)
 
 
 def all_finite(x: Matrix) -> bool:
@@ -219,7 +215,7 @@ def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], 
     return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
 
 
-def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int32], ...]]:
+def scaling(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, tuple[NDArray[np.int32], ...]]:
     """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
     entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
     """
@@ -227,18 +223,23 @@ def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int3
         rows, columns = _exponents_on_device(a)
     else:
         rows, columns = _exponents(a)
-    kappa = _shift((_sizes(b) + rows[:, None]).max(axis=0, initial=-4000))
-    twice = rows[:, None] + kappa
-    right = np.ldexp(b, twice)
-    if (np.ldexp(right, -twice) == b).all():
+    tops = host(_sizes(b) + beside(rows, b)[:, None]).max(axis=0, initial=-4000)
+    kappa = _shift(tops)
+    twice = beside(rows[:, None] + kappa, b)
+    right = ldexp(b, twice)
+    if (ldexp(right, -twice) == b).all():
         scaled = _scaled_on_device(a, rows, columns) if arrays.is_tensor(a) else _scaled(a, rows, columns)
         if scaled is not None:
             return scaled, right, (rows, columns, -kappa)
     return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
 
 
-def _sizes(x: Floats) -> NDArray[np.int32]:
+def _sizes(x: Matrix) -> Any:
     """The exponents of `frexp`; -4000 for zeros."""
+    if arrays.is_tensor(x):
+        import torch
+
+        return torch.frexp(x)[1].masked_fill_(x == 0.0, -4000)
     found: NDArray[np.int32] = np.frexp(x)[1]
     found[x == 0.0] = -4000
     return found
@@ -283,8 +284,7 @@ def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
     if not a.numel():
         return np.zeros(a.shape[0], np.int32), np.zeros(a.shape[1], np.int32)
-    size = torch.frexp(a)[1]
-    size.masked_fill_(a == 0.0, -4000)
+    size = _sizes(a)
     rows = _shift(size.amax(dim=1).cpu().numpy())
     size += torch.from_numpy(rows).to(a.device)[:, None]
     return rows, _shift(size.amax(dim=0).cpu().numpy())

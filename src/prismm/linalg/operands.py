@@ -34,12 +34,16 @@ class Operand:
     device: Any = None
     tensor: Any = None
 
-    def matrix(self, at: tuple[int, ...]) -> Any:
-        """One matrix of the batch as float64 or complex128, contiguous, where it is to be computed with."""
+    def matrix(self, at: tuple[int, ...], batch: tuple[int, ...] | None = None) -> Any:
+        """One matrix as float64 or complex128, contiguous, where it is to be computed with; batch: that to which the
+        operand's broadcasts.
+        """
+        batch = self.data.shape[:-2] if batch is None else batch
+        shape = (*batch, *self.data.shape[-2:])
         if self.tensor is not None:
-            return self.tensor[at].contiguous()
+            return self.tensor.expand(shape)[at].contiguous()
         kind = np.complex128 if self.data.dtype.kind == "c" else np.float64
-        return np.ascontiguousarray(self.data[at], kind)
+        return np.ascontiguousarray(np.broadcast_to(self.data, shape)[at], kind)
 
     def returned(self, result: NDArray[Any]) -> Any:
         """A result as the same kind of array, in the same place."""
@@ -167,12 +171,20 @@ def common(operands: dict[str, Operand]) -> tuple[Operand, np.dtype[Any]]:
     return next(iter(operands.values())), arrays.result_dtype([x.data for x in operands.values()], None)
 
 
-def real_form(a: NDArray[Any], complex_result: bool) -> Floats:
-    """The matrix as float64, and X + iY as [[X, -Y], [Y, X]]: the real map on real parts above imaginary parts.
+def real_form(a: Any, complex_result: bool) -> Any:
+    """The matrix as float64, and X + iY as [[X, -Y], [Y, X]]: the real map on real parts above imaginary parts. Of a
+    tensor it is one.
 
     It is a homomorphism: inverses, transposes and products carry over, and a Hermitian positive definite matrix becomes
     a symmetric positive definite one, with each eigenvalue twice.
     """
+    if arrays.is_tensor(a):
+        if not complex_result:
+            return a
+        import torch
+
+        x, y = (a.real, a.imag) if a.is_complex() else (a, torch.zeros_like(a))
+        return torch.cat([torch.cat([x, -y], dim=1), torch.cat([y, x], dim=1)])
     if not complex_result:
         return np.ascontiguousarray(a, dtype=np.float64)
     x, y = a.real.astype(np.float64), a.imag.astype(np.float64)
