@@ -149,6 +149,11 @@ def test_residuals_inverses_and_least_squares(rng):
         judge.assert_same_bits(back(prismm.linalg.residual(*on_gpu(a, x, b))), prismm.linalg.residual(a, x, b))
         found, report = prismm.linalg.inv(*on_gpu(a), full_output=True)
         reference.assert_holds(reference.solution(a, np.eye(13, dtype=kind)), back(found), report)
+        found, report = prismm.linalg.inv(*on_gpu(a), full_output=True, **CORRECT)
+        judge.assert_same_bits(back(found), prismm.linalg.inv(a, **CORRECT))
+        large = drawn(rng, (2, 130, 130), kind)
+        found = prismm.linalg.inv(*on_gpu(large), **CORRECT)
+        judge.assert_same_bits(back(found), prismm.linalg.inv(large, **CORRECT))
         tall = drawn(rng, (20, 6), kind)
         wanted = prismm.linalg.lstsq(tall, drawn(np.random.default_rng(1), (20, 2), kind), **CORRECT)
         found = prismm.linalg.lstsq(*on_gpu(tall, drawn(np.random.default_rng(1), (20, 2), kind)), **CORRECT)
@@ -169,6 +174,36 @@ def test_what_is_proved_of_one_matrix(rng):
     assert (np.abs(back(w) - others) <= (report.bounds + rest.bounds) * (1 + 2.0**-50)).all() and v.is_cuda
     for of in (prismm.linalg.covariance, prismm.linalg.correlation):
         judge.assert_same_bits(back(of(x)), of(a + a.T))
+
+
+def test_determinants_and_eigenvalues_of_every_type(rng):
+    """Enclosures meet those of a CPU; in batches and of ill-conditioned matrices, too."""
+
+    def check(case):
+        kind, a = case
+        values, report = prismm.linalg.det(*on_gpu(a), full_output=True)
+        others, wanted = prismm.linalg.det(a, full_output=True)
+        assert np.abs(np.asarray(back(values)) - others).max() <= 1e-14 * np.abs(others).max()
+        unit = 2.0 ** (np.asarray(wanted.exponent) - np.asarray(report.exponent))
+        for part in (np.real, np.imag):
+            assert (part(report.lower) <= part(wanted.upper) * unit).all()
+            assert (part(wanted.lower) * unit <= part(report.upper)).all()
+        h = np.ascontiguousarray(a + np.conj(np.swapaxes(a, -1, -2)))
+        w, v, report = prismm.linalg.eigh(*on_gpu(h), full_output=True)
+        others, _, rest = prismm.linalg.eigh(h, full_output=True)
+        assert (np.abs(back(w).astype(float) - others) <= (report.bounds + rest.bounds) * (1 + 2.0**-50)).all()
+        assert v.is_cuda and back(v).dtype == kind
+
+    cases = [(kind, drawn(rng, (3, 20, 20), kind)) for kind in KINDS]
+    cases += [(np.float64, reference.hilbert(11)[None]), (np.complex128, reference.hilbert(9)[None] * (1 + 1j))]
+    judge.assert_each(check, cases)
+
+
+def test_complex_covariances_have_a_cpus_bits(rng):
+    for kind in KINDS:
+        x = drawn(rng, (2, 40, 6), kind) + kind(1000)
+        for of in (prismm.linalg.covariance, prismm.linalg.correlation):
+            judge.assert_same_bits(back(of(*on_gpu(x))) + 0, of(x) + 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

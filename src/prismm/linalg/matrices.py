@@ -80,6 +80,16 @@ def identity(n: int, like: Matrix) -> Matrix:
     return np.eye(n, dtype=like.dtype)
 
 
+def adjoint(x: Matrix) -> Matrix:
+    """Its conjugate transpose, by rows."""
+    return contiguous(x.mH.resolve_conj() if arrays.is_tensor(x) else np.conj(x.T))
+
+
+def contiguous(x: Matrix) -> Matrix:
+    """By rows."""
+    return x.contiguous() if arrays.is_tensor(x) else np.ascontiguousarray(x)
+
+
 def diagonal(x: Matrix) -> NDArray[Any]:
     """Its diagonal, in main memory."""
     found: NDArray[Any] = host(x.diagonal())

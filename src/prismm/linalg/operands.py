@@ -142,6 +142,16 @@ def check_hermitian(x: NDArray[Any], name: str) -> None:
     check_mirrored(x, name, True)
 
 
+def check_hermitian_operand(x: Operand, name: str) -> None:
+    """The same of an operand, where it is."""
+    if x.tensor is None:
+        check_hermitian(x.data, name)
+        return
+    check_square(x.data, name)
+    if bool((x.tensor != x.tensor.mH).any()):
+        check_hermitian(x.tensor.cpu().numpy(), name)
+
+
 def check_mirrored(x: NDArray[Any], name: str, hermitian: bool, remedy: str = "") -> None:
     """ArgumentError for a square matrix that differs from its (conjugate) transpose; NaN counts as equal to NaN."""
     other = np.swapaxes(x, -1, -2)
