@@ -62,7 +62,7 @@ def test_every_function_takes_every_type(rng, n):
             assert np.asarray(x).shape[: len(batch)] == batch
 
     names = [name for name in prismm.linalg.__all__ if not name.endswith("Report")]
-    cases = list(itertools.product(KINDS, [(), (2,), (0,)], [False, True], names))
+    cases = list(itertools.product(KINDS, [(), (2,)] if n else [(2,), (0,)], [False, True], names))
     assert set(operands(rng, np.float64, (), 3)) == set(names)
     judge.assert_each(check, cases)
 
