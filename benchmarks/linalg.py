@@ -13,9 +13,10 @@ long.
   bound_ulps is the largest proved bound, correctly_rounded the share of components proved to be RN(exact), rounded the
   share that is. bound_ratio is the worst error over its bound, other_ulps the other's worst error.
 
-On a GPU every call finds its operands at another address than the one before. --check fails if a GPU is too slow from
-n = 4096 on. Required: whole products take 1.6 times as long, cuBLAS's syrk longer, 2.5 times in float32; solutions at
-most 6 times as long as torch's, unproved ones twice.
+On a GPU every call finds its operands at another address than the one before. A product's time is a quarter of that of
+four calls in a row, so the host prepares a call while the GPU computes the one before; a solution's is that of one call
+on an idle GPU. --check fails if a GPU is too slow from n = 4096 on. Required: whole products take 1.6 times as long,
+cuBLAS's syrk longer, 2.5 times in float32; solutions at most 6 times as long as torch's, unproved ones twice.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ PRODUCTS: dict[str, dict[str, Any]] = {
 KEY = "device", "call", "dtype", "n", "other", "cpu"
 DENOMINATOR = 1021
 """Of the solutions' components."""
+IN_A_ROW = 4
+"""Products that a GPU is given at a time."""
 COPIES = 3
 """Places of a GPU's memory at which operands lie in turn."""
 SAMPLED = 12
@@ -178,8 +181,13 @@ def products(n: int, repeats: int) -> Iterator[dict[str, Any]]:
 # --- On a GPU ---------------------------------------------------------------------------------------------------------
 
 
-def on_gpu(ways: list[Callable[[], Any]], repeats: int) -> list[list[float]]:
-    """Milliseconds of each way, in turn, on the device's clock; each turn begins with a call that is not timed."""
+def on_gpu(ways: list[Callable[[], Any]], repeats: int, in_a_row: int) -> list[list[float]]:
+    """Milliseconds of a call of each way, in turn, on the device's clock.
+
+    Args:
+        repeats: turns; each begins with a call that is not timed.
+        in_a_row: calls between two readings of the clock.
+    """
     import torch
 
     times: list[list[float]] = [[] for _ in ways]
@@ -189,10 +197,11 @@ def on_gpu(ways: list[Callable[[], Any]], repeats: int) -> list[list[float]]:
             torch.cuda.synchronize()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            way()
+            for _ in range(in_a_row):
+                way()
             end.record()
             end.synchronize()
-            taken.append(begin.elapsed_time(end))
+            taken.append(begin.elapsed_time(end) / in_a_row)
     return times
 
 
@@ -264,7 +273,7 @@ def gpu_products(n: int, repeats: int) -> Iterator[dict[str, Any]]:
             ]
             mine, whole = ways[0](), ways[1]()
             assert torch.equal(mine, mine.mT), (verb, name)
-            ours, theirs, blas = on_gpu(ways, repeats)
+            ours, theirs, blas = on_gpu(ways, repeats, IN_A_ROW)
             more = {"dtype": kind, **sample.judged(mine, name == "correctly rounded")}
             yield row(
                 device, f"{verb}, {name}", n, "whole product", compared(ours, theirs), **more,
@@ -290,7 +299,7 @@ def gpu_solves(n: int, repeats: int) -> Iterator[dict[str, Any]]:
         ways = [
             lambda k=keywords: prismm.linalg.solve(a(), b(), **k), lambda: torch.linalg.solve(a(), b()),
         ]  # fmt: skip
-        ours, theirs = on_gpu(ways, 1 if time.perf_counter() - start > LONG else repeats)
+        ours, theirs = on_gpu(ways, 1 if time.perf_counter() - start > LONG else repeats, 1)
         yield row(
             torch.cuda.get_device_name(), name, n, "torch.linalg.solve", compared(ours, theirs),
             **judged(solution.cpu().numpy()[:, 0], z, np.asarray(report.bounds)[:, 0], plain[:, 0]),

@@ -29,8 +29,9 @@ def exact_covariance(x, ddof=1):
     ]
 
 
-def exact_correlation(covariance, dtype):
+def exact_correlation(covariance, dtype, variances=None):
     """RN of covariances over roots of variances, by 400 digits of the root."""
+    variances = variances or [row[i] for i, row in enumerate(covariance)]
 
     def entry(product, square):
         if not square:
@@ -39,7 +40,7 @@ def exact_correlation(covariance, dtype):
         return reference.rounded(Fraction(root if product > 0 else -root, 2**3000), dtype)
 
     return np.array(
-        [[entry(v, covariance[i][i] * covariance[j][j]) for j, v in enumerate(row)] for i, row in enumerate(covariance)]
+        [[entry(v, variances[i] * variances[j]) for j, v in enumerate(row)] for i, row in enumerate(covariance)]
     )
 
 
@@ -83,6 +84,74 @@ def test_correlations_are_correctly_rounded(rng):
     found = prismm.linalg.correlation(x)
     assert np.isnan(found[2]).all() and (np.diagonal(found)[:2] == 1.0).all()
     judge.assert_same_bits(prismm.linalg.correlation(torch.from_numpy(x)).numpy(), found)
+
+
+def complex_inputs(rng):
+    """Rotated, conjugate, purely imaginary, far, wide and tiny columns; parts of other sizes than each other."""
+    for x in inputs(rng):
+        turned, kind = x[::-1] * (0.5 if x.dtype.kind == "f" else 1), np.complex64 if x.dtype == np.float32 else complex
+        yield (x + 1j * turned).astype(kind)
+        yield (x * 1j).astype(kind)
+    drawn = rng.standard_normal((9, 3)) + 1j * rng.standard_normal((9, 3))
+    yield np.hstack([drawn, np.conj(drawn), drawn * (3 - 4j)])
+    yield drawn.real + 1e-200j * drawn.imag
+    yield drawn.real * 1e-200 + 1e100j * drawn.imag
+    yield 1e15 - 1e15j + drawn
+    yield np.full((4, 2), 0.1 + 0.2j)
+
+
+def exact_complex_covariance(x, ddof=1):
+    """(real, imaginary) parts of E(x - Ex)(x - Ex)ᴴ."""
+    n, c = x.shape[1], exact_covariance(np.hstack([x.real, x.imag]), ddof)
+    real = [[c[i][j] + c[n + i][n + j] for j in range(n)] for i in range(n)]
+    imag = [[c[n + i][j] - c[i][n + j] for j in range(n)] for i in range(n)]
+    return real, imag
+
+
+def assert_hermitian(x):
+    judge.assert_same_bits(x + 0, np.conj(x.T) + 0)
+    imag = np.diagonal(x).imag
+    assert not imag.any() and not np.signbit(imag).any()
+
+
+def test_complex_covariances_are_correctly_rounded(rng):
+    def check(case):
+        x, ddof = case
+        found = prismm.linalg.covariance(x, ddof=ddof)
+        assert found.dtype == x.dtype
+        assert_hermitian(found)
+        for part, exact in zip((found.real, found.imag), exact_complex_covariance(x, ddof), strict=True):
+            expected = [[reference.rounded(v, part.dtype) for v in row] for row in exact]
+            judge.assert_same_bits(part + 0, np.array(expected, part.dtype) + 0)
+
+    judge.assert_each(check, [(x, ddof) for x in complex_inputs(rng) for ddof in (0, 1)])
+
+
+def test_complex_correlations_are_correctly_rounded(rng):
+    def check(x):
+        found = prismm.linalg.correlation(x)
+        real, imag = exact_complex_covariance(x)
+        variances = [real[i][i] for i in range(len(real))]
+        for part, exact in ((found.real, real), (found.imag, imag)):
+            expected = exact_correlation(exact, part.dtype, variances).astype(part.dtype)
+            mask = ~np.eye(len(exact), dtype=bool)
+            judge.assert_same_bits(part[mask] + 0, expected[mask] + 0)
+        assert_hermitian(np.where(np.isnan(found), 0.0, found))
+        wanted = np.array([1.0 if v else np.nan for v in variances], found.real.dtype)
+        judge.assert_same_bits(np.ascontiguousarray(np.diagonal(found).real), wanted)
+        assert not np.diagonal(found).imag.any()
+
+    judge.assert_each(check, list(complex_inputs(rng)))
+
+
+def test_real_data_of_a_complex_type_have_the_bits_of_real_data(rng):
+    for x in inputs(rng):
+        x = x.astype(np.result_type(x, np.float32))
+        kind = np.complex64 if x.dtype == np.float32 else complex
+        for of in (prismm.linalg.covariance, prismm.linalg.correlation):
+            found = of(x.astype(kind))
+            judge.assert_same_bits(np.ascontiguousarray(found.real), of(x))
+            assert not np.nan_to_num(found.imag).any()
 
 
 def test_what_two_numbers_do_not_decide_comes_from_integers(rng):
@@ -131,8 +200,9 @@ def test_what_two_numbers_do_not_decide_comes_from_integers(rng):
 
 def test_batches(rng):
     """Every matrix of a batch has the bits that it has alone; wide columns of one change no other."""
-    for kind in (np.float64, np.float32):
+    for kind in (np.float64, np.float32, np.complex128, np.complex64):
         x = rng.standard_normal((2, 3, 9, 4)).astype(kind)
+        x += 0 if x.dtype.kind == "f" else 1j * x[::-1, ::-1]
         x[0, 1, :, 2] *= kind(1e30)
         x[1, 2, :, 0] = 1.0
         for of in (prismm.linalg.covariance, prismm.linalg.correlation):
@@ -154,7 +224,9 @@ def test_bad_input():
     judge.assert_each(check, [
         (ShapeError, "more than 1 rows", lambda: covariance(np.ones((1, 3)))),
         (ShapeError, "matrix", lambda: covariance(np.ones(3))),
-        (DTypeError, "real", lambda: covariance(np.ones((3, 2)) * 1j)),
+        (DTypeError, "dtype", lambda: covariance(np.full((3, 2), "a"))),
+        (ArgumentError, "nan", lambda: covariance(np.full((3, 2), complex(0.0, np.nan)))),
+        (ArgumentError, "inf", lambda: prismm.linalg.correlation(np.full((3, 2), complex(np.inf, 0.0)))),
         (ArgumentError, "ddof=-1", lambda: covariance(np.ones((3, 2)), ddof=-1)),
         (ArgumentError, "is nan", lambda: covariance(np.full((3, 2), np.nan))),
         (ArgumentError, "integers|numbers", lambda: covariance(np.full((3, 2), 2**53 + 1))),

@@ -149,6 +149,11 @@ def test_residuals_inverses_and_least_squares(rng):
         judge.assert_same_bits(back(prismm.linalg.residual(*on_gpu(a, x, b))), prismm.linalg.residual(a, x, b))
         found, report = prismm.linalg.inv(*on_gpu(a), full_output=True)
         reference.assert_holds(reference.solution(a, np.eye(13, dtype=kind)), back(found), report)
+        found, report = prismm.linalg.inv(*on_gpu(a), full_output=True, **CORRECT)
+        judge.assert_same_bits(back(found), prismm.linalg.inv(a, **CORRECT))
+        large = drawn(rng, (2, 130, 130), kind)
+        found = prismm.linalg.inv(*on_gpu(large), **CORRECT)
+        judge.assert_same_bits(back(found), prismm.linalg.inv(large, **CORRECT))
         tall = drawn(rng, (20, 6), kind)
         wanted = prismm.linalg.lstsq(tall, drawn(np.random.default_rng(1), (20, 2), kind), **CORRECT)
         found = prismm.linalg.lstsq(*on_gpu(tall, drawn(np.random.default_rng(1), (20, 2), kind)), **CORRECT)
@@ -169,3 +174,71 @@ def test_what_is_proved_of_one_matrix(rng):
     assert (np.abs(back(w) - others) <= (report.bounds + rest.bounds) * (1 + 2.0**-50)).all() and v.is_cuda
     for of in (prismm.linalg.covariance, prismm.linalg.correlation):
         judge.assert_same_bits(back(of(x)), of(a + a.T))
+
+
+def test_determinants_and_eigenvalues_of_every_type(rng):
+    """Enclosures meet those of a CPU; in batches and of ill-conditioned matrices, too."""
+
+    def check(case):
+        kind, a = case
+        values, report = prismm.linalg.det(*on_gpu(a), full_output=True)
+        others, wanted = prismm.linalg.det(a, full_output=True)
+        assert np.abs(np.asarray(back(values)) - others).max() <= 1e-14 * np.abs(others).max()
+        unit = 2.0 ** (np.asarray(wanted.exponent) - np.asarray(report.exponent))
+        for part in (np.real, np.imag):
+            assert (part(report.lower) <= part(wanted.upper) * unit).all()
+            assert (part(wanted.lower) * unit <= part(report.upper)).all()
+        h = np.ascontiguousarray(a + np.conj(np.swapaxes(a, -1, -2)))
+        w, v, report = prismm.linalg.eigh(*on_gpu(h), full_output=True)
+        others, _, rest = prismm.linalg.eigh(h, full_output=True)
+        assert (np.abs(back(w).astype(float) - others) <= (report.bounds + rest.bounds) * (1 + 2.0**-50)).all()
+        assert v.is_cuda and back(v).dtype == kind
+
+    cases = [(kind, drawn(rng, (3, 20, 20), kind)) for kind in KINDS]
+    cases += [(np.float64, reference.hilbert(11)[None]), (np.complex128, reference.hilbert(9)[None] * (1 + 1j))]
+    judge.assert_each(check, cases)
+
+
+def test_complex_covariances_have_a_cpus_bits(rng):
+    for kind in KINDS:
+        x = drawn(rng, (2, 40, 6), kind) + kind(1000)
+        for of in (prismm.linalg.covariance, prismm.linalg.correlation):
+            judge.assert_same_bits(back(of(*on_gpu(x))) + 0, of(x) + 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_prepared_matrices_serve_cupys_iterative_solvers(rng, kind, side):
+    """Products of an operator have the bits of `matmul`, and stay CuPy's."""
+    cupy = pytest.importorskip("cupy")
+    solvers = pytest.importorskip("cupyx.scipy.sparse.linalg")
+    root = drawn(rng, (60, 60), kind)
+    a, b = (root @ np.conj(root.T) + 60 * np.eye(60)).astype(kind), drawn(rng, 60, kind)
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    prepared = prismm.prepare(x, side=side, reproducible=True)
+    assert prepared.dtype == np.dtype(kind)
+    operator = solvers.aslinearoperator(prepared)
+    assert operator.shape == a.shape and operator.dtype == np.dtype(kind)
+    adjoint = np.ascontiguousarray(np.conj(a.T))
+    for found, wanted in (
+        (operator.matvec(y), prismm.matmul(a, b, reproducible=True)),
+        (operator.rmatvec(y), prismm.matmul(adjoint, b, reproducible=True)),
+        (operator.H.matvec(y), prismm.matmul(adjoint, b, reproducible=True)),
+        (operator.matmat(cupy.stack([y, y], axis=1)), prismm.matmul(a, np.stack([b, b], 1), reproducible=True)),
+    ):
+        assert isinstance(found, cupy.ndarray) and found.dtype == kind
+        judge.assert_same_bits(cupy.asnumpy(found) + 0, wanted + 0)
+    single = np.dtype(kind).itemsize // (2 if np.dtype(kind).kind == "c" else 1) == 4
+    tolerance = 1e-4 if single else 1e-10
+    for solve in (solvers.cg, solvers.gmres):
+        for matrix in (operator, prepared):
+            found, info = solve(matrix, y, tol=tolerance)
+            assert info == 0 and isinstance(found, cupy.ndarray) and found.dtype == kind
+            rest = prismm.linalg.residual(a, cupy.asnumpy(found), b)
+            assert np.linalg.norm(rest) <= 2 * tolerance * np.linalg.norm(b)
+
+
+def test_a_prepared_matrix_of_a_tensor_has_torchs_type(rng):
+    for kind in KINDS:
+        (x,) = on_gpu(drawn(rng, (5, 5), kind))
+        assert prismm.prepare(x, reproducible=True).dtype == x.dtype

@@ -11,6 +11,7 @@ import torch
 
 import prismm.linalg
 from prismm.errors import ArgumentError, NotCertified, ShapeError
+from prismm.linalg import operands
 from tests import judge
 from tests.linalg import reference
 
@@ -49,10 +50,17 @@ def symmetric(rng, values, is_complex=False):
     return (a + np.conj(a.T)) * 0.5
 
 
-def test_bounds_hold(rng):
+@pytest.mark.parametrize("where", ["arrays", "tensors that stay"])
+def test_bounds_hold(rng, monkeypatch, where):
+    if where != "arrays":
+        monkeypatch.setattr(operands, "stays", torch.is_tensor)
+
     def check(case):
         name, a = case
-        w, v, report = prismm.linalg.eigh(a, full_output=True)
+        given = a if where == "arrays" else torch.from_numpy(a)
+        w, v, report = prismm.linalg.eigh(given, full_output=True)
+        assert type(w) is type(v) is type(given)
+        w, v = np.asarray(w), np.asarray(v)
         assert v.dtype == a.dtype and (np.diff(w) >= 0).all(), name
         assert_eigenvalues(a, w.astype(float), report.bounds)
         u = np.finfo(w.dtype).eps
@@ -99,10 +107,14 @@ def test_refinement_improves(rng):
     assert prismm.linalg.eigh(np.zeros((0, 0)))[1].shape == (0, 0)
 
 
-def test_what_overflows_is_not_certified():
+@pytest.mark.parametrize("where", ["arrays", "tensors that stay"])
+def test_what_overflows_is_not_certified(monkeypatch, where):
+    if where != "arrays":
+        monkeypatch.setattr(operands, "stays", torch.is_tensor)
+
     def check(a):
         with pytest.raises(NotCertified, match="beyond") as raised:
-            prismm.linalg.eigh(a)
+            prismm.linalg.eigh(a if where == "arrays" else torch.from_numpy(a))
         report = raised.value.report
         assert not any(np.isnan(x).any() for x in (report.bounds, report.residuals, report.angles))
 
@@ -155,11 +167,15 @@ def test_batches(rng):
         prismm.linalg.eigh(np.stack([np.eye(2), np.full((2, 2), 1.7e308)]))
 
 
-def test_bad_input():
+@pytest.mark.parametrize("where", ["arrays", "tensors that stay"])
+def test_bad_input(monkeypatch, where):
+    if where != "arrays":
+        monkeypatch.setattr(operands, "stays", torch.is_tensor)
+
     def check(case):
         error, match, a = case
         with pytest.raises(error, match=match):
-            prismm.linalg.eigh(a)
+            prismm.linalg.eigh(a if where == "arrays" else torch.from_numpy(a))
 
     judge.assert_each(check, [
         (ArgumentError, "not symmetric", np.array([[1.0, 2.0], [0.0, 1.0]])), (ShapeError, "square", np.ones((2, 3))),

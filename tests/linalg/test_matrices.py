@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +12,8 @@ import torch
 import prismm.linalg
 import prismm.testing
 from prismm.core.accuracy import parse_target
-from prismm.errors import ArgumentError
-from prismm.linalg import inverse, matrices, rounding, systems
+from prismm.errors import ArgumentError, NotCertified
+from prismm.linalg import entries, inverse, matrices, operands, refinement, rounding, systems
 from prismm.linalg.expansions import Products
 from prismm.linalg.operands import resident
 from tests import judge
@@ -19,12 +22,17 @@ from tests.linalg import reference
 DEVICE = torch.device("cpu")
 
 
+def drawn(rng, shape, kind):
+    x = rng.standard_normal(shape)
+    return (x + (1j * rng.standard_normal(shape) if np.dtype(kind).kind == "c" else 0)).astype(kind)
+
+
 def solved(a, b, accuracy):
     """(solution, report), as `solve` with a tensor."""
     target, source = parse_target(accuracy), resident(torch.from_numpy(np.ascontiguousarray(a)), "a")
     dtype = source.data.dtype
     found = systems._batch(
-        source.data, b, dtype, lambda x, y: systems._one(source.tensor, y, dtype, target, source, False)
+        source, b, dtype, lambda x, y: systems._one(x, y, dtype, target, source, False)
     )  # fmt: skip
     x, report = systems._answer(found, source, False, True, target, "a")
     return x.numpy(), report
@@ -47,6 +55,108 @@ def test_solutions_have_bounds_that_hold(rng):
     systems_of = [rng.standard_normal((15, 15)), reference.hilbert(11), reference.of_condition(rng, 15, 1e14)]
     systems_of += [np.tril(rng.standard_normal((9, 9))) + 3 * np.eye(9), np.triu(np.ones((9, 9)))]
     judge.assert_each(check, [(kind, a) for kind in (np.float64, np.float32) for a in systems_of])
+
+
+def placed(x, name):
+    """`operand`, of a tensor as if it were on a GPU."""
+    return replace(operands.operand(x, name), device=DEVICE if torch.is_tensor(x) else None)
+
+
+@pytest.mark.parametrize("accuracy", ["native", "correctly-rounded"])
+def test_inverses_where_the_matrix_is(rng, monkeypatch, accuracy):
+    """Of every type, in batches, well-conditioned, triangular, scaled, and such that need inverses in main memory."""
+    monkeypatch.setattr(operands, "stays", torch.is_tensor)
+
+    def check(a):
+        unit = np.eye(len(a), dtype=a.dtype)
+        x, report = prismm.linalg.inv(torch.from_numpy(np.array(a)), accuracy=accuracy, full_output=True)
+        reference.assert_holds(reference.solution(a, unit), x.numpy(), report)
+        assert torch.is_tensor(x) and x.numpy().dtype == a.dtype
+        wanted, other = prismm.linalg.inv(a, accuracy=accuracy, full_output=True)
+        if accuracy == "correctly-rounded":
+            assert report.correctly_rounded.all()
+            judge.assert_same_bits(x.numpy() + 0, wanted + 0)
+        assert report.proved and other.proved
+
+    scales = 2.0 ** rng.integers(-30, 30, 18)
+    matrices_of = [drawn(rng, (18, 18), kind) for kind in (np.float64, np.float32, np.complex128, np.complex64)]
+    matrices_of += [drawn(rng, (18, 18), np.float64) * scales * scales[:, None], reference.of_condition(rng, 18, 1e14)]
+    matrices_of += [
+        np.tril(drawn(rng, (18, 18), float)) + 4 * np.eye(18),
+        reference.hilbert(18),
+        drawn(rng, (3, 3), float),
+    ]
+    matrices_of += [np.triu(np.ones((20, 20))), np.diag(scales), drawn(rng, (17, 17), float) * 2.0**-1000]
+    judge.assert_each(check, matrices_of)
+    batch = drawn(rng, (2, 3, 17, 17), np.complex64)
+    found = prismm.linalg.inv(torch.from_numpy(batch), accuracy="correctly-rounded").numpy()
+    judge.assert_same_bits(found + 0, prismm.linalg.inv(batch, accuracy="correctly-rounded") + 0)
+    assert prismm.linalg.inv(torch.from_numpy(batch), accuracy="fast").shape == batch.shape
+    assert prismm.linalg.inv(torch.zeros(0, 0)).shape == (0, 0)
+    with pytest.raises(NotCertified, match="singular"):
+        prismm.linalg.inv(torch.ones(20, 20))
+
+
+def test_least_squares_where_the_matrix_is(rng, monkeypatch):
+    monkeypatch.setattr(operands, "stays", torch.is_tensor)
+    monkeypatch.setattr(systems, "operand", placed)
+    for kind in (np.float64, np.float32, np.complex128, np.complex64):
+        for columns in (2, 18):
+            a, b = drawn(rng, (2, 9, 4), kind), drawn(rng, (9, columns), kind)
+            tensors = torch.from_numpy(a), torch.from_numpy(b)
+            x = prismm.linalg.lstsq(*tensors, accuracy="correctly-rounded").numpy()
+            judge.assert_same_bits(x + 0, prismm.linalg.lstsq(a, b, accuracy="correctly-rounded") + 0)
+            x, report = prismm.linalg.lstsq(tensors[0][0], tensors[1], full_output=True)
+            reference.assert_holds(reference.least_squares(a[0], b), x.numpy(), report)
+
+
+def test_bounds_are_made_of_tensors(rng, monkeypatch):
+    """No product of an inverse's refinement comes back."""
+    monkeypatch.setattr(operands, "stays", torch.is_tensor)
+    monkeypatch.setattr(inverse, "host", lambda x: pytest.fail("a matrix comes back"))
+    monkeypatch.setattr(Products, "_fetched", lambda self, x, stays: (x, pytest.fail("it comes back"))[not stays]
+                        if not stays and x.numel() > 40 else (x if stays else x.cpu().numpy()))  # fmt: skip
+    seen = []
+    monkeypatch.setattr(systems, "rounded", lambda x, kind: seen.append(x) or refinement.rounded(x, kind))
+    a = torch.from_numpy(rng.standard_normal((40, 40)))
+    prismm.linalg.inv(a)
+    assert seen and all(torch.is_tensor(x.radius) for x in seen)
+
+
+def test_entries_of_tensors_are_those_of_arrays(rng):
+    """Scaling, neighbours, sums and last roundings, with subnormals, infinities, and the ends of the range."""
+    x = rng.standard_normal((40, 30)) * 2.0 ** rng.integers(-1070, 1020, (40, 30))
+    x[0, :5] = [0.0, np.inf, np.finfo(float).max, 2.0**-1074, 2.0**-1022]
+    e = rng.integers(-2200, 2200, (40, 30)).astype(np.int32)
+    near = (-np.frexp(x)[1] + rng.integers(-1080, -1000, (40, 30))).astype(np.int32)  # results are subnormal
+    t = torch.from_numpy(x)
+    with np.errstate(all="ignore"):
+        for exponents in (e, near):
+            found = entries.ldexp(t, torch.from_numpy(exponents)).numpy()
+            judge.assert_same_bits(found, entries.ldexp(x, exponents))
+        judge.assert_same_bits(rounding.above(t).numpy(), rounding.above(x))
+        judge.assert_same_bits(rounding.below(t.float()).numpy(), rounding.below(x.astype(np.float32)))
+        for low in (-900, -1074):
+            size = np.abs(rng.standard_normal((20, 9))) * 2.0 ** rng.integers(low, low + 60, (20, 9))
+            size[:, 3] = 0.0
+            total = rounding.sum_above(torch.from_numpy(size), 0).numpy()
+            exact = [sum(map(Fraction, column.tolist())) for column in size.T]
+            assert all(Fraction(z) >= y for z, y in zip(total.tolist(), exact, strict=True)) and total[3] == 0.0
+            assert Fraction(float(rounding.sum_above(torch.from_numpy(size)))) >= sum(exact)
+        parts = x, x * 2.0**-54, x * 2.0**-107, np.zeros_like(x)
+        for radius in (np.zeros_like(x), np.abs(x) * 2.0**-60, np.full_like(x, np.inf)):
+            for exponents in (np.zeros_like(e), e // 4):
+                for kind in (np.float64, np.float32):
+                    one = refinement.Enclosure(parts, radius, exponents)
+                    other = refinement.Enclosure(
+                        tuple(map(torch.from_numpy, parts)), *map(torch.from_numpy, (radius, exponents))
+                    )
+                    wanted, found = refinement.rounded(one, kind), refinement.rounded(other, kind)
+                    for y, z in zip(vars(wanted).values(), vars(found.fetched()).values(), strict=True):
+                        judge.assert_same_bits(z, y)
+                    for tolerance in (None, 1e-5):
+                        met = refinement.relative_target(found, tolerance).numpy()
+                        assert (met == refinement.relative_target(wanted, tolerance)).all()
 
 
 def test_the_large_products_stay(rng, monkeypatch):

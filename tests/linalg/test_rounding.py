@@ -6,6 +6,7 @@ import itertools
 from fractions import Fraction
 
 import numpy as np
+import torch
 
 from prismm.core.error_free import two_sum
 from prismm.linalg.expansions import Products, expand, normalised
@@ -114,3 +115,19 @@ def test_discs_hold_the_eigenvalues(rng):
 def test_the_last_bit():
     assert last_bit(np.array([1.0, 3.0])) == -52 and last_bit(np.array([2.0**-1074])) == -1074
     assert last_bit(np.zeros(2)) == 1024
+
+
+def test_bounds_of_tensors_hold(rng):
+    """Sums along an axis and of all, and neighbours, with subnormals and zeros: a sum of zeros is 0."""
+    for low in (-1074, -600, 0):
+        x = np.abs(rng.standard_normal((30, 7))) * 2.0 ** rng.integers(low, low + 80, (30, 7))
+        x[:, 2] = 0.0
+        t = torch.from_numpy(x)
+        columns = sum_above(t, 0)
+        sums = [sum(column) for column in exact(x.T)]
+        assert all(Fraction(z) >= y for z, y in zip(columns.tolist(), sums, strict=True)) and columns[2] == 0.0
+        assert columns.dtype == torch.float64 and Fraction(float(sum_above(t))) >= sum(sums)
+        assert (columns.numpy() <= sum_above(x, 0) * (1 + 2.0**-40)).all()
+        assert (above(t).numpy() == np.nextafter(x, np.inf)).all()
+        assert (below(t).numpy() == np.nextafter(x, -np.inf)).all()
+    assert float(sum_above(torch.zeros(3, dtype=torch.float64))) == 0.0

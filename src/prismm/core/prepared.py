@@ -38,7 +38,8 @@ class Prepared:
 
     It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` instead of that operand, or write
     ``x @ right``, ``left @ x``; accuracy, scheme, reproducibility and engine come with it, and so does a result type
-    that was asked for. ``scipy.sparse.linalg.aslinearoperator`` takes it, whatever its side.
+    that was asked for. ``scipy.sparse.linalg.aslinearoperator`` takes it, whatever its side; of a CuPy array
+    ``cupyx.scipy.sparse.linalg.aslinearoperator`` does.
 
     >>> import numpy as np, prismm
     >>> right = prismm.prepare(np.eye(3), accuracy="correctly-rounded")

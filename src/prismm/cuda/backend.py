@@ -280,6 +280,11 @@ def target_of(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
     return tensor
 
 
+def source_of(a: Any, b: Any) -> Any:
+    """The operand of whose kind results are: the left one, unless it alone was prepared."""
+    return b if isinstance(a, PreparedOnDevice) else a
+
+
 def as_caller(result: torch.Tensor, source: Any) -> Any:
     """The result as the kind of array that an operand is."""
     namespace = None if hasattr(source, "is_cuda") else arrays.namespace_of(source)

@@ -29,6 +29,7 @@ from prismm.cuda.backend import (
     raw_tensor,
     real_operands,
     request_of,
+    source_of,
     strides_of,
     target_of,
     with_promoted,
@@ -141,7 +142,7 @@ def _matmul(
         return None
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
-    check_type_survives(call, a, x.device)
+    check_type_survives(call, source_of(a, b), x.device)
     if out is None:
         result = torch.empty(call.shape, dtype=call.dtype, device=x.device)
     else:
@@ -150,7 +151,7 @@ def _matmul(
         raw = raw_tensor(a, "a"), raw_tensor(b, "b")
         if not all(map(cuda_integers.alike_in_size, raw)):
             report = _each_alone(call, *raw, keywords, result, full_output, sum_, start)
-            answer = as_caller(result, a) if out is None else out
+            answer = as_caller(result, source_of(a, b)) if out is None else out
             return (answer, report) if full_output else answer
     execution = None
     # Streams and launches go by the current device, which may be another one than the operands'.
@@ -169,7 +170,7 @@ def _matmul(
             layouts.remember_sum(call, given[:3], (x, y), sum_, given[3], keywords, out)
     else:
         layouts.remember(call, (a, b), (x, y), keywords, out)
-    answer = as_caller(result, a) if out is None else out
+    answer = as_caller(result, source_of(a, b)) if out is None else out
     return (answer, report_of(call, execution, (x.ndim > 1, y.ndim > 1), start, sum_)) if full_output else answer
 
 
@@ -222,5 +223,5 @@ def explain(a: Any, b: Any, keywords: tuple[Any, ...], *, foresee: bool = True) 
     """`prismm.explain` of operands on a GPU; without `foresee` no sample of them is read to learn what repairs take."""
     x, y, terms_per_element, keywords = real_operands(a, b, (*keywords, None))
     call = normalised(a, b, x, y, request_of(keywords, a, b), terms_per_element=terms_per_element)
-    check_type_survives(call, a, x.device)
+    check_type_survives(call, source_of(a, b), x.device)
     return foreseen(call, x, y) if foresee else call.plan

@@ -51,6 +51,11 @@ class PreparedOnDevice(Prepared):
         return self.array.data
 
     @property
+    def dtype(self) -> Any:
+        """Element type of the matrix: torch's of a tensor, NumPy's of another array."""
+        return self.data.dtype if self.array.family == "torch" else numpy_dtype(self.data.dtype)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held on the device: the copy and its parts."""
         return int(self.data.nbytes) + (self.memory.nbytes if self.memory is not None else 0)

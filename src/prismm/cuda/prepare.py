@@ -76,7 +76,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
                 "(torch.cuda.empty_cache()), or pass the matrix itself"
             ) from error
     asked = name_of(dtype) if request.out_dtype is not None else None
-    array = arrays.Array(copy, "torch", None)  # type: ignore[arg-type]
+    array = arrays.Array(copy, "torch" if arrays.is_tensor(x) else "dlpack", None)  # type: ignore[arg-type]
     return PreparedOnDevice(
         side, chosen.scheme, request.target, request.reproducible, chosen.engine, name_of(dtype), asked, array, None,
         parts, memory, stream,

@@ -1,12 +1,13 @@
 """Covariance and correlation matrices, centred exactly and rounded once.
 
-With m observations x and column sums s, m(m-1)·cov = m·xᵀx - s·sᵀ =: N. N is one product of exact parts: m·x is a sum
+With m observations x and column sums s, m(m-1)·cov = m·xᵀx̄ - s·sᴴ =: N. N is one product of exact parts: m·x is a sum
 of two float64 matrices, as x is one of two numbers of 26 bits, and s is a sum of parts until nothing remains.
 N₁ = RN(N) and N₂ = RN(N - N₁) leave |N - N₁ - N₂| <= u·|N₂|, and quotients are made of both; `quotients.py` rounds
-them, and asks for the integer N where that is not enough.
+them, and asks for the integer N where that is not enough. Of complex data all this holds for real and for imaginary
+parts, which are rounded apart. N is Hermitian: its real part is symmetric, the imaginary part antisymmetric.
 
 Columns are multiplied by powers of two before, so that their largest entries are near 2^460: no sum overflows, as
-N < 2^52·2^920, and N below 2^-800 alone may underflow, which is left to integers, as is a column whose numbers this
+N < 2·2^52·2^920, and N below 2^-800 alone may underflow, which is left to integers, as is a column whose numbers this
 would round.
 
 The quotient q = fl(N₁/D) by D = m(m - ddof) has the rest r = N₁ - q·D, a float64 number, so N/D is
@@ -21,13 +22,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm.core.error_free import split, two_product, two_sum
-from prismm.errors import ArgumentError, DTypeError, ShapeError
+from prismm.errors import ArgumentError, ShapeError
 from prismm.formats import format_of
 from prismm.linalg.expansions import Products, expand
 from prismm.linalg.operands import Operand, common, operand
@@ -53,14 +53,16 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     """The covariance matrix of the columns of x, correctly rounded: every entry is the number nearest to the exact one.
 
     Args:
-        x: (..., m, n), real: m observations of n variables. NumPy array or torch tensor.
+        x: (..., m, n), real or complex: m observations of n variables. NumPy array or torch tensor.
         ddof: the divisor is m - ddof; an integer.
 
     Returns:
-        (..., n, n), symmetric in every bit; float32 for float32. ±Inf where the exact covariance overflows.
+        (..., n, n), symmetric in every bit; float32 for float32. ±Inf where the exact covariance overflows. Of complex
+        x the entry i, j is that of x_i and the conjugate of x_j, as in `numpy.cov`: each part is the number nearest to
+        the exact one. The matrix is Hermitian in every bit, its diagonal real; complex64 for complex64.
 
     Raises:
-        ShapeError: for what is no matrix of more than ``ddof`` rows. DTypeError: for complex entries.
+        ShapeError: for what is no matrix of more than ``ddof`` rows. DTypeError: for what is no number.
         ArgumentError: for NaN, Inf, a ``ddof`` that is negative or no integer, integers beyond 2^53 and more than 2^26
             rows. OperandError: as `prismm.matmul`.
 
@@ -69,6 +71,9 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     >>> prismm.linalg.covariance(x)
     array([[1., 1.],
            [1., 1.]])
+    >>> prismm.linalg.covariance(np.array([[1.0, 1e9 + 1.0j], [2.0, 1e9 + 2.0j], [3.0, 1e9 + 3.0j]]))
+    array([[1.+0.j, 0.-1.j],
+           [0.+1.j, 1.+0.j]])
     """
     source, dtype = _checked(x, ddof)
     return _of_each(source, dtype, lambda data: _covariance(_scatter(data, dtype, source.device), operator.index(ddof)))
@@ -76,23 +81,38 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
 
 def _covariance(scatter: _Scatter, less: int) -> NDArray[Any]:
     """Of one matrix."""
-    divisor, format = scatter.m * (scatter.m - less), format_of(scatter.dtype)
+    divisor, format = scatter.m * (scatter.m - less), format_of(scatter.real)
+    exponents = -(scatter.scale[:, None] + scatter.scale)
 
-    def exact(i: int, j: int) -> float:
-        number, exponent = scatter.exact(i, j)
-        return rounded_ratio(number, divisor, exponent, format)
+    def part(n: _Part) -> NDArray[Any]:
+        def exact(i: int, j: int) -> float:
+            number, exponent = n.exact(i, j)
+            return rounded_ratio(number, divisor, exponent, format)
+
+        high, low = _quotient(n.high, n.low, np.array(float(divisor)), np.array(0.0))
+        return rounded_once(high, low, exponents, scatter.real, n.doubtful, exact, n.mirror)
 
     with np.errstate(all="ignore"):
-        high, low = _quotient(scatter.high, scatter.low, np.array(float(divisor)), np.array(0.0))
-        exponents = -(scatter.scale[:, None] + scatter.scale)
-        return rounded_once(high, low, exponents, scatter.dtype, scatter.doubtful, exact)
+        return _joined([part(n) for n in scatter.parts], scatter.dtype)
+
+
+def _joined(parts: list[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The matrix of these real and, if there are any, imaginary parts."""
+    found: NDArray[Any] = np.zeros(parts[0].shape, dtype)
+    found.real = parts[0]
+    if len(parts) > 1:
+        found.imag = parts[1]
+        np.fill_diagonal(found.imag, 0.0)
+    return found
 
 
 def correlation(x: Any, /) -> Any:
     """The correlation matrix of the columns of x, correctly rounded, so with ones on the diagonal and nothing beyond
     ±1.
 
-    A column without spread gives NaN, as in NumPy, but for no warning. Arguments and errors are those of `covariance`.
+    A column without spread gives NaN, as in NumPy, but for no warning. Of complex x both parts are NaN, on the diagonal
+    the real one alone, which else is 1; each part of an entry is correctly rounded. Arguments and errors are those of
+    `covariance`.
 
     >>> import numpy as np, prismm.linalg
     >>> prismm.linalg.correlation(np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
@@ -105,29 +125,33 @@ def correlation(x: Any, /) -> Any:
 
 def _correlation(scatter: _Scatter) -> NDArray[Any]:
     """Of one matrix."""
-    squares = [scatter.exact(i, i)[0] if wide else 1 for i, wide in enumerate(scatter.wide.tolist())]
-    spread = (np.diagonal(scatter.high) > 0.0) | scatter.wide & np.array([square > 0 for square in squares], bool)
-    format = format_of(scatter.dtype)
-
-    def exact(i: int, j: int) -> float:
-        return rounded_cosine(scatter.exact(i, j)[0], scatter.exact(i, i)[0], scatter.exact(j, j)[0], format)
-
+    whole = scatter.parts[0]
+    squares = [whole.exact(i, i)[0] if wide else 1 for i, wide in enumerate(scatter.wide.tolist())]
+    spread = (np.diagonal(whole.high) > 0.0) | scatter.wide & np.array([square > 0 for square in squares], bool)
+    known, format = spread[:, None] & spread, format_of(scatter.real)
+    unclear = (scatter.wide[:, None] | scatter.wide) & known
     with np.errstate(all="ignore"):
-        first, second = np.diagonal(scatter.high) * 2.0 ** (-2 * TOP), np.diagonal(scatter.low) * 2.0 ** (-2 * TOP)
+        first, second = np.diagonal(whole.high) * 2.0 ** (-2 * TOP), np.diagonal(whole.low) * 2.0 ** (-2 * TOP)
         root = np.sqrt(first)
         p, e = two_product(root, root)
         rest = ((first - p) - e + second) / (2.0 * root)
-        p, e = two_product(
-            np.broadcast_to(root[:, None], scatter.high.shape), np.broadcast_to(root, scatter.high.shape)
-        )
+        p, e = two_product(np.broadcast_to(root[:, None], whole.high.shape), np.broadcast_to(root, whole.high.shape))
         crossed = root[:, None] * rest
-        high, low = _quotient(scatter.high, scatter.low, p, e + (crossed + crossed.T))
-        known = spread[:, None] & spread
+        denominator = p, e + (crossed + crossed.T)
+
+    def part(n: _Part) -> NDArray[Any]:
+        def exact(i: int, j: int) -> float:
+            return rounded_cosine(n.exact(i, j)[0], whole.exact(i, i)[0], whole.exact(j, j)[0], format)
+
+        high, low = _quotient(n.high, n.low, *denominator)
         high, low = np.where(known, high, 0.0), np.where(known, low, 0.0)
-        unclear = (scatter.wide[:, None] | scatter.wide) & known
-        found = rounded_once(high, low, -2 * TOP, scatter.dtype, unclear, exact)
-    found[~known] = np.nan
-    found[np.arange(len(found)), np.arange(len(found))] = np.where(spread, 1.0, np.nan)
+        found = rounded_once(high, low, -2 * TOP, scatter.real, unclear, exact, n.mirror)
+        found[~known] = np.nan
+        return found
+
+    with np.errstate(all="ignore"):
+        found = _joined([part(n) for n in scatter.parts], scatter.dtype)
+    np.fill_diagonal(found.real, np.where(spread, 1.0, np.nan))
     return found
 
 
@@ -139,56 +163,87 @@ def _quotient(high: Floats, low: Floats, divisor: Floats, rest: Floats) -> tuple
 
 
 @dataclass(frozen=True, eq=False)
+class _Part:
+    """The real or the imaginary part of N.
+
+    Attributes:
+        high, low: N₁ and N₂, (n, n); 0 for wide columns.
+        doubtful: where N₁ and N₂ may not be N but for 2^-106 of it, (n, n).
+        exact: (numerator, exponent) of N_ij of unscaled columns.
+        mirror: 1 if it is symmetric, -1 if it is antisymmetric.
+    """
+
+    high: Floats
+    low: Floats
+    doubtful: NDArray[np.bool_]
+    exact: Callable[[int, int], tuple[int, int]]
+    mirror: float
+
+
+@dataclass(frozen=True, eq=False)
 class _Scatter:
-    """N = m·xᵀx - s·sᵀ, of columns x_j times 2^scale_j.
+    """N = m·xᵀx̄ - s·sᴴ, of columns x_j times 2^scale_j.
 
     Attributes:
         dtype: of results.
-        data: (m, n), x as float64.
-        high, low: N₁ and N₂, (n, n); 0 for wide columns.
+        parts: the real part and, of complex data, the imaginary one.
+        m: how many rows.
         scale: (n,).
         wide: columns that cannot be scaled without rounding, (n,).
-        doubtful: where N₁ and N₂ may not be N but for 2^-106 of it, (n, n).
     """
 
     dtype: np.dtype[Any]
-    data: Floats
-    high: Floats
-    low: Floats
+    parts: list[_Part]
+    m: int
     scale: NDArray[np.int32]
     wide: NDArray[np.bool_]
-    doubtful: NDArray[np.bool_]
 
     @property
-    def m(self) -> int:
-        """How many rows."""
-        return len(self.data)
+    def real(self) -> np.dtype[Any]:
+        """The type of a part."""
+        return np.zeros(0, self.dtype).real.dtype
 
-    def exact(self, i: int, j: int) -> tuple[int, int]:
-        """(numerator, exponent) of N_ij of unscaled columns; the exponents are those of both columns, added."""
+
+class _Integers:
+    """N of unscaled columns, in integers.
+
+    Args:
+        parts: (m, n, p), real parts and imaginary ones, if p is 2.
+    """
+
+    def __init__(self, parts: Floats) -> None:
+        self.parts = parts
+        self.columns: dict[int, tuple[list[list[int]], int]] = {}
+
+    def real(self, i: int, j: int) -> tuple[int, int]:
+        """(numerator, exponent) of the real part of N_ij; the exponents are those of both columns, added."""
         (left, e), (right, f) = self._column(i), self._column(j)
-        return self.m * sum(map(operator.mul, left, right)) - sum(left) * sum(right), e + f
+        return sum(map(self._scatter, left, right)), e + f
 
-    def _column(self, j: int) -> tuple[list[int], int]:
-        """Integers and e with x_j = integers·2^e."""
-        if j not in self._columns:
-            mantissa, exponents = np.frexp(self.data[:, j])
+    def imag(self, i: int, j: int) -> tuple[int, int]:
+        """Of the imaginary part."""
+        (left, e), (right, f) = self._column(i), self._column(j)
+        return self._scatter(left[1], right[0]) - self._scatter(left[0], right[1]), e + f
+
+    def _scatter(self, x: list[int], y: list[int]) -> int:
+        products: int = sum(map(operator.mul, x, y))
+        return len(x) * products - sum(x) * sum(y)
+
+    def _column(self, j: int) -> tuple[list[list[int]], int]:
+        """Integers of each part and e with x_j = integers·2^e."""
+        if j not in self.columns:
+            mantissa, exponents = np.frexp(self.parts[:, j].T)
             least = int(np.min(exponents, where=mantissa != 0.0, initial=1100))
             whole, shift = np.ldexp(mantissa, 53).astype(np.int64), np.where(mantissa != 0.0, exponents - least, 0)
-            self._columns[j] = [a << b for a, b in zip(whole.tolist(), shift.tolist(), strict=True)], least - 53
-        return self._columns[j]
-
-    @cached_property
-    def _columns(self) -> dict[int, tuple[list[int], int]]:
-        return {}
+            pairs = zip(whole.tolist(), shift.tolist(), strict=True)
+            self.columns[j] = [[a << b for a, b in zip(*pair, strict=True)] for pair in pairs], least - 53
+        return self.columns[j]
 
 
 def _checked(x: Any, ddof: Any) -> tuple[Operand, np.dtype[Any]]:
     """The observations, and the type of results."""
     source = operand(x, "x")
     _, dtype = common({"x": source})
-    if dtype.kind == "c":
-        raise DTypeError(f"x has dtype {source.data.dtype}; pass a real matrix")
     try:
         less = operator.index(ddof)
     except TypeError:
@@ -213,24 +268,33 @@ def _of_each(source: Operand, dtype: np.dtype[Any], one: Callable[[NDArray[Any]]
 
 def _scatter(data: NDArray[Any], dtype: np.dtype[Any], device: Any) -> _Scatter:
     """Of one matrix of observations."""
-    m = len(data)
-    data = np.ascontiguousarray(data, np.float64)
-    products = Products(device)
+    m, n = data.shape
+    kind = np.complex128 if data.dtype.kind == "c" else np.float64
+    parts = np.ascontiguousarray(data, kind).view(np.float64).reshape(m, n, 2 if data.dtype.kind == "c" else 1)
+    products, integers = Products(device), _Integers(parts)
+
+    def joined(x: Floats) -> NDArray[Any]:
+        return np.ascontiguousarray(x).view(kind)[..., 0]
+
     with np.errstate(all="ignore"):
-        scale = (TOP - np.frexp(np.abs(data).max(axis=0))[1]).astype(np.int32)
-        scaled = np.ldexp(data, scale)
-        wide = (np.ldexp(scaled, -scale) != data).any(axis=0)
+        scale = (TOP - np.frexp(np.abs(parts).max(axis=(0, 2)))[1]).astype(np.int32)
+        scaled = np.ldexp(parts, scale[:, None])
+        wide = (np.ldexp(scaled, -scale[:, None]) != parts).any(axis=(0, 2))
         scaled[:, wide] = 0.0
-        high, low = split(scaled)
-        left = [(m * high).T, (m * low).T]
-        sums = expand(products, [np.ones((1, m))], [scaled], ALL_PARTS)
+        left, right = [joined(m * x).T for x in split(scaled)], np.conj(joined(scaled))
+        sums = expand(products, [np.ones((1, m), kind)], [joined(scaled)], ALL_PARTS)
         rows = [*left, *(-part.T for part in sums for _ in sums)]
-        columns = [scaled, scaled, *(part for _ in sums for part in sums)]
+        columns = [right, right, *(np.conj(part) for _ in sums for part in sums)]
         found = expand(products, [np.concatenate(rows, axis=1)], [np.concatenate(columns, axis=0)], 2)
         first, second = found[0], found[1] if len(found) > 1 else np.zeros_like(found[0])
         mantissa, exponents = np.frexp(scaled)
-        # Entries of N are multiples of this; where it is in the range, N₁ and N₂ have no underflow.
-        least = np.maximum(np.min(exponents, axis=0, where=mantissa != 0.0, initial=TOP) - 53, -1074)
-        tiny = (np.abs(first) < TINY) & ((first != 0.0) | (least[:, None] + least < -1074))
-        doubtful = tiny | wide[:, None] | wide
-    return _Scatter(dtype, data, first, second, scale, wide, doubtful)
+        # Parts of entries of N are multiples of this; where it is in the range, N₁ and N₂ have no underflow.
+        least = np.maximum(np.min(exponents, axis=(0, 2), where=mantissa != 0.0, initial=TOP) - 53, -1074)
+
+        def part(high: Floats, low: Floats, exact: Callable[[int, int], tuple[int, int]], mirror: float) -> _Part:
+            tiny = (np.abs(high) < TINY) & ((high != 0.0) | (least[:, None] + least < -1074))
+            return _Part(high, low, tiny | wide[:, None] | wide, exact, mirror)
+
+        real = part(first.real, second.real, integers.real, 1.0)
+        imag = [part(first.imag, second.imag, integers.imag, -1.0)] if kind == np.complex128 else []
+    return _Scatter(dtype, [real, *imag], m, scale, wide)

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.errors import NotCertified
+from prismm.linalg.entries import beside, largest, ldexp, namespace, of_type
 from prismm.linalg.expansions import Products, expand
-from prismm.linalg.operands import check_hermitian, common, operand, real_form
-from prismm.linalg.rounding import ETA, U, above, below, inflation, product_above, sum_above
+from prismm.linalg.matrices import adjoint, contiguous, host, identity, one_above_another, product_above, side_by_side
+from prismm.linalg.operands import check_hermitian_operand, common, operand_where_it_is, real_form
+from prismm.linalg.rounding import ETA, U, above, below, inflation, sum_above
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,8 +80,8 @@ def eigh(a: Any, /, *, full_output: bool = False) -> Any:
     >>> w, bool((report.bounds < 1e-15).all()), report.orthogonality < 1e-15
     (array([1., 3.]), True, True)
     """
-    source = operand(a, "a")
-    check_hermitian(source.data, "a")
+    source = operand_where_it_is(a, "a")
+    check_hermitian_operand(source, "a")
     _, dtype = common({"a": source})
     *batch, n, _ = source.data.shape
     real = np.dtype(np.float32 if dtype in (np.dtype(np.float32), np.dtype(np.complex64)) else np.float64)
@@ -87,7 +89,7 @@ def eigh(a: Any, /, *, full_output: bool = False) -> Any:
     bounds, residuals, angles, orthogonality = *np.zeros((3, *batch, n)), np.zeros(batch)
     products = Products(source.device)
     for at in np.ndindex(*batch) if n else ():
-        w[at], v[at], proof = _one(source.data[at], dtype, real, products)
+        w[at], v[at], proof = _one(source.matrix(at), dtype, real, products)
         bounds[at], residuals[at], angles[at], orthogonality[at] = (
             proof.bounds, proof.residuals, proof.angles, proof.orthogonality
         )  # fmt: skip
@@ -103,62 +105,62 @@ def eigh(a: Any, /, *, full_output: bool = False) -> Any:
 
 
 def _one(
-    a: NDArray[Any], dtype: np.dtype[Any], real: np.dtype[Any], products: Products
+    a: Any, dtype: np.dtype[Any], real: np.dtype[Any], products: Products
 ) -> tuple[NDArray[Any], NDArray[Any], EighReport]:
     """Eigenvalues and eigenvectors of one matrix in the types asked for, with what is proved of them."""
     is_complex = dtype.kind == "c"
-    wide = np.ascontiguousarray(a, np.complex128 if is_complex else np.float64)
     with np.errstate(all="ignore"):
-        w, v = _refined(wide, products)
-        w, v = w.astype(real), v.astype(dtype)
-        proof = _scaled_proof(real_form(wide, is_complex), w.astype(np.float64), real_form(v, is_complex), products)
-    return w, v, proof
+        w, v = _refined(a, products)
+        w, v = w.astype(real), of_type(v, dtype)
+        exact = of_type(v, np.complex128 if is_complex else np.float64)
+        proof = _scaled_proof(real_form(a, is_complex), w.astype(np.float64), real_form(exact, is_complex), products)
+    return w, host(v), proof
 
 
-def _refined(a: NDArray[Any], products: Products) -> tuple[Floats, NDArray[Any]]:
-    """Algorithm 1, from LAPACK's eigenvectors; a is scaled by a power of two."""
-    n = len(a)
-    exponent = int(np.frexp(np.abs(a).max())[1])
+def _refined(a: Any, products: Products) -> tuple[Floats, Any]:
+    """Algorithm 1, from LAPACK's eigenvectors; a is scaled by a power of two. Of a tensor the vectors are one."""
+    n, xp = len(a), namespace(a)
+    exponent = int(np.frexp(float(abs(a).max()))[1])
     a = a * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
-    x = np.linalg.eigh(a)[1]
-    size = np.linalg.norm(a, 2)
-    best: tuple[float, Floats, NDArray[Any]] | None = None
+    x = xp.linalg.eigh(a)[1]
+    size = float(xp.linalg.norm(a, 2))
+    best: tuple[float, Any, Any] | None = None
     for step in range(STEPS + 1):
-        adjoint = np.ascontiguousarray(np.conj(x.T))
-        r = products.rounded(adjoint, x, np.eye(n, dtype=x.dtype), -1.0)
-        s = products.rounded(np.concatenate([adjoint, adjoint], axis=1), np.concatenate(_pair(products, a, x)))
+        xh = adjoint(x)
+        r = products.rounded(xh, x, identity(n, x), -1.0)
+        s = products.rounded(side_by_side([xh, xh]), one_above_another(_pair(products, a, x)))
         values = s.diagonal().real / (1.0 - r.diagonal().real)
-        defect = np.linalg.norm(s - np.diag(values)) + size * np.linalg.norm(r)
+        defect = float(xp.linalg.norm(s - xp.diag(values)) + size * xp.linalg.norm(r))
         if np.isfinite(defect) and (best is None or defect < best[0]):
-            best = float(defect), values, x
+            best = defect, values, x
         elif best is not None:
             break
         distance = values - values[:, None]
-        apart = np.abs(distance) > 2.0 * defect
-        e = np.where(apart, (s + values * r) / np.where(apart, distance, 1.0), r * 0.5)
+        apart = abs(distance) > 2.0 * defect
+        e = xp.where(apart, (s + values * r) / xp.where(apart, distance, 1.0), r * 0.5)
         e[np.arange(n), np.arange(n)] = r.diagonal() * 0.5
-        if step == STEPS or not np.isfinite(e).all():
+        if step == STEPS or not xp.isfinite(e).all():
             break
         x = products.rounded(x, e, x)
-    values, x = (np.full(n, np.nan), x) if best is None else best[1:]
+    values, x = (np.full(n, np.nan), x) if best is None else (host(best[1]), best[2])
     order = np.argsort(values, kind="stable")
-    return np.ldexp(values[order], exponent), np.ascontiguousarray(x[:, order])
+    return np.ldexp(values[order], exponent), contiguous(x[:, order])
 
 
-def _pair(products: Products, a: NDArray[Any], x: NDArray[Any]) -> list[NDArray[Any]]:
+def _pair(products: Products, a: Any, x: Any) -> list[Any]:
     """AX in two parts."""
     found = expand(products, [a], [x], 2)
-    return [*found, *(np.zeros_like(x) for _ in range(2 - len(found)))]
+    return [*found, *(x * 0.0 for _ in range(2 - len(found)))]
 
 
-def _scaled_proof(a: Floats, w: Floats, v: Floats, products: Products) -> EighReport:
+def _scaled_proof(a: Any, w: Floats, v: Any, products: Products) -> EighReport:
     """The bounds; of entries near the end of the range those of a·2^-HEADROOM, where that is exact. Bounds are never
     NaN: a bound that is not known is infinite.
     """
     shift = 0
-    if np.abs(a).max() >= 2.0 ** (1024 - HEADROOM):
-        small, less = np.ldexp(a, -HEADROOM), np.ldexp(w, -HEADROOM)
-        if (np.ldexp(small, HEADROOM) == a).all() and (np.ldexp(less, HEADROOM) == w).all():
+    if float(abs(a).max()) >= 2.0 ** (1024 - HEADROOM):
+        small, less = ldexp(a, -HEADROOM), np.ldexp(w, -HEADROOM)
+        if (ldexp(small, HEADROOM) == a).all() and (np.ldexp(less, HEADROOM) == w).all():
             a, w, shift = small, less, HEADROOM
     report = _proved(a, w, v, products)
 
@@ -171,33 +173,35 @@ def _scaled_proof(a: Floats, w: Floats, v: Floats, products: Products) -> EighRe
     )  # fmt: skip
 
 
-def _proved(a: Floats, w: Floats, v: Floats, products: Products) -> EighReport:
+def _proved(a: Any, w: Floats, v: Any, products: Products) -> EighReport:
     """The bounds, of real matrices: (n, n) or, of complex ones, of their real forms with every eigenvalue twice."""
-    n, size = len(w), len(v)
-    twice = np.concatenate([w] * (size // n))
-    adjoint, magnitude = np.ascontiguousarray(v.T), np.abs(v)
-    r = products.rounded(adjoint, v, np.eye(size), -1.0)
-    epsilon = float(np.max(sum_above(above(np.abs(r) * (1.0 + 4.0 * U) + ETA), 1)))
+    n, size, xp = len(w), len(v), namespace(v)
+    twice = beside(np.diag(np.concatenate([w] * (size // n))), v)
+    vt, magnitude = adjoint(v), abs(v)
+    r = products.rounded(vt, v, identity(size, v), -1.0)
+    epsilon = float(sum_above(above(abs(r) * (1.0 + 4.0 * U) + ETA), 1).max())
     # VᵀAV - W: of AV in two parts |VᵀΔ| <= |Vᵀ||Δ| remains, |Δ| <= u·|second part| + η.
     image = expand(products, [a], [v], 2)
-    rest = above(above(np.abs(image[-1]) * U) + ETA)
-    f = expand(products, [adjoint], image, 1, [np.diag(-twice)])[0]
-    left_out = product_above(np.ascontiguousarray(magnitude.T), rest)
+    rest = above(above(abs(image[-1]) * U) + ETA)
+    f = expand(products, [vt], image, 1, [-twice])[0]
+    left_out = product_above(adjoint(magnitude), rest, products)
     # Of a real form both rows of a pair; the two discs are one.
-    rows = sum_above((np.abs(f) * (1.0 + 4.0 * U) + ETA + left_out) * inflation(4), 1).reshape(-1, n).max(axis=0)
-    low, high = below(w - rows), above(w + rows)
+    rows = host(sum_above((abs(f) * (1.0 + 4.0 * U) + ETA + left_out) * inflation(4), 1)).reshape(-1, n).max(axis=0)
+    low, high = (beside(x, v) for x in (below(w - rows), above(w + rows)))
     meets = (low[:, None] <= high) & (low <= high[:, None])
-    radius = np.where(meets.sum(axis=1) == 1, rows, rows.max())
+    radius = np.where(host(meets.sum(axis=1)) == 1, rows, rows.max())
     spread = above(above(epsilon * above(np.abs(w) + radius)) / below(1.0 - epsilon))
     bounds = above(radius + spread)
-    difference = products.rounded(np.concatenate([a, -v], axis=1), np.concatenate([v, np.diag(twice)]))
-    sizes = above(np.abs(difference) * (1.0 + 4.0 * U) + ETA)
-    shift = np.frexp(sizes.max(axis=0))[1]
-    squares = sum_above(above(above(np.ldexp(sizes, -shift)) ** 2), 0)
+    difference = products.rounded(side_by_side([a, -v]), one_above_another([v, twice]))
+    sizes = above(abs(difference) * (1.0 + 4.0 * U) + ETA)
+    shift = np.frexp(host(largest(sizes)))[1]
+    scaled = above(ldexp(sizes, beside(-shift, v)))
+    squares = host(sum_above(above(scaled * scaled), 0))
     residuals = above(np.ldexp(above(np.sqrt(squares)), shift))[:n]
-    gaps = below(below(np.abs(w[:, None] - w)) - bounds)
+    others = beside(w, v)
+    gaps = below(below(abs(others[:, None] - others)) - beside(bounds, v))
     gaps[np.arange(n), np.arange(n)] = np.inf
-    gap = below(gaps.min(axis=1))
+    gap = below(host(xp.amin(gaps, axis=1)))
     length = below(np.sqrt(below(1.0 - epsilon)))
     angles = np.where(gap > 0.0, np.minimum(above(residuals / below(length * gap)), 1.0), 1.0)
     good = epsilon < 1.0

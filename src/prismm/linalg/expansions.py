@@ -16,13 +16,13 @@ import numpy as np
 from prismm import _api
 from prismm.core import arrays
 from prismm.core.error_free import two_sum
-from prismm.linalg.matrices import side_by_side
+from prismm.linalg.matrices import identity, one_above_another, side_by_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    Parts = Sequence[Floats]
+    Parts = Sequence[Any]
 
 
 FEW_COLUMNS = 4
@@ -65,20 +65,21 @@ class Products:
         return x if self.device is None or stays else x.cpu().numpy()
 
 
-def paired(left: Sequence[Any], right: Parts) -> tuple[Any, Floats]:
-    """One left and one right matrix whose product is (Σ left)·(Σ right); those to the left may be tensors."""
+def paired(left: Sequence[Any], right: Parts) -> tuple[Any, Any]:
+    """One left and one right matrix whose product is (Σ left)·(Σ right); those of a side may be tensors."""
     if len(left) == 1 == len(right):
         return left[0], right[0]
     rows = [x for x in left for _ in right]
     columns = [y for _ in left for y in right]
-    return side_by_side(rows), np.concatenate(columns, axis=0)
+    return side_by_side(rows), one_above_another(columns)
 
 
-def expand(products: Products, left: Sequence[Any], right: Parts, count: int, addends: Parts = ()) -> list[Floats]:
+def expand(products: Products, left: Sequence[Any], right: Parts, count: int, addends: Parts = ()) -> list[Any]:
     """At most `count` parts S of (Σ left)·(Σ right) + Σ addends, each the rounded rest of those before it.
 
-    S_q = RN(exact - S₁ - … - S_(q-1)), so |exact - Σ S| <= u·|S_last| + η/2. Parts end early where a rest is 0 in every
-    entry; then it is below η, and the last part is that 0.
+    S_q = RN(exact - S₁ - … - S_(q-1)), so |exact - Σ S| <= u·|S_last| + η/2, of complex matrices for real and imaginary
+    parts. Parts end early where a rest is 0 in every entry; then it is below η, and the last part is that 0.
+    They are tensors where the factors on both sides are, and then addends have to be.
 
     >>> import numpy as np
     >>> x = np.array([[1.0 + 2.0**-52]])
@@ -86,15 +87,15 @@ def expand(products: Products, left: Sequence[Any], right: Parts, count: int, ad
     True
     """
     x, y = paired(left, right)
-    found: list[Floats] = []
+    found: list[Any] = []
     while len(found) < count:
         terms = [*addends, *(-part for part in found)]
         first, rest = (terms[0] if terms else None), terms[1:]
         wide, tall = x, y
         if rest:
-            unit = np.eye(x.shape[0])
-            wide = np.concatenate([x, *(unit for _ in rest)], axis=1)
-            tall = np.concatenate([y, *rest], axis=0)
+            unit = identity(x.shape[0], x)
+            wide = side_by_side([x, *(unit for _ in rest)])
+            tall = one_above_another([y, *rest])
         found.append(products.rounded(wide, tall, first))
         if not found[-1].any():
             break

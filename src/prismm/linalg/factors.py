@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import arrays
-from prismm.linalg.matrices import host
+from prismm.linalg.matrices import all_finite, host, identity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +86,7 @@ def _cholesky_inverse(a: Any, device: Any) -> Any:
     return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
 
 
-def _lu_inverse(a: Floats, device: Any) -> Floats | None:
+def _lu_inverse(a: Floats, device: Any) -> Any:
     """By LU with pivots, or None where a pivot is 0; of a triangular matrix a triangular one, so that zeros stay."""
     if len(a) and (a[-1, 0] == 0.0 or a[0, -1] == 0.0) and np.diagonal(a).all():
         if not np.tril(a, -1).any():
@@ -129,31 +129,36 @@ def _tensor(a: Any, device: Any) -> Any:
     return a if arrays.is_tensor(a) else torch.from_numpy(np.ascontiguousarray(a)).to(device or "cpu")
 
 
-def triangular_factors(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+def triangular_factors(a: Any) -> tuple[NDArray[np.intp], Any, Any] | None:
     """(rows, L, U) with a[rows] ≈ LU, L with a diagonal of ones, of a or, where a pivot is 0, of a matrix whose entries
-    differ in their last bits; None where all tries fail.
+    differ in their last bits; None where all tries fail. Of a tensor L and U are tensors.
     """
-    found = None
-    for attempt in range(4):
-        found = found or _pivoted(_disturbed(a, attempt))
+    found = _pivoted(a)
+    for attempt in range(1, 4):
+        if found is None:
+            disturbed = _disturbed(host(a), attempt)
+            found = _pivoted(_tensor(disturbed, a.device) if arrays.is_tensor(a) else disturbed)
     return found
 
 
-def _pivoted(a: Floats) -> tuple[NDArray[np.intp], Floats, Floats] | None:
+def _pivoted(a: Any) -> tuple[NDArray[np.intp], Any, Any] | None:
     """The same of a itself."""
-    if (linalg := _scipy()) is not None:
-        lu, pivots, info = linalg.lapack.dgetrf(a)
+    stays = arrays.is_tensor(a)
+    if not stays and (linalg := _scipy()) is not None:
+        lu, pivots, info = (linalg.lapack.zgetrf if a.dtype.kind == "c" else linalg.lapack.dgetrf)(a)
         swaps = np.asarray(pivots)
     else:
         import torch
 
-        packed, swapped, status = torch.linalg.lu_factor_ex(torch.from_numpy(np.ascontiguousarray(a)))
-        lu, swaps, info = packed.numpy(), swapped.numpy() - 1, int(status)
-    if info != 0 or not np.isfinite(lu).all():
+        lu, swapped, status = torch.linalg.lu_factor_ex(_tensor(a, None))
+        lu, swaps, info = (lu if stays else lu.numpy()), swapped.cpu().numpy() - 1, int(status)
+    if info != 0 or not all_finite(lu):
         return None
     rows = np.arange(len(a))
     for i, j in enumerate(swaps):
         rows[[i, j]] = rows[[j, i]]
+    if stays:
+        return rows, lu.tril(-1) + identity(len(a), lu), lu.triu()
     return rows, np.tril(lu, -1) + np.eye(len(a)), np.triu(lu)
 
 
@@ -165,16 +170,27 @@ def cholesky(a: Floats) -> Floats | None:
         return None
 
 
-def triangular_inverse(x: Floats, lower: bool) -> Floats:
-    """An approximate inverse of a triangular matrix, triangular as well."""
-    if (linalg := _scipy()) is not None:
-        found, _ = linalg.lapack.dtrtri(x, lower=int(lower))
-    else:
-        import torch
+def triangular_inverse(x: Any, lower: bool) -> Any:
+    """An approximate inverse of a triangular matrix, triangular as well; of a tensor a tensor."""
+    if not arrays.is_tensor(x) and (linalg := _scipy()) is not None:
+        found, _ = (linalg.lapack.ztrtri if x.dtype.kind == "c" else linalg.lapack.dtrtri)(x, lower=int(lower))
+        return np.tril(found) if lower else np.triu(found)
+    import torch
 
-        unit = torch.eye(len(x), dtype=torch.float64)
-        found = torch.linalg.solve_triangular(torch.from_numpy(np.ascontiguousarray(x)), unit, upper=not lower).numpy()
-    return np.tril(found) if lower else np.triu(found)
+    matrix = _tensor(x, None)
+    found = torch.linalg.solve_triangular(matrix, identity(len(x), matrix), upper=not lower)
+    found = found.tril() if lower else found.triu()
+    return found if arrays.is_tensor(x) else found.numpy()
+
+
+def singular_values(a: Any) -> NDArray[np.float64]:
+    """Of an array or a tensor, the largest first, in main memory."""
+    if not arrays.is_tensor(a):
+        return np.asarray(np.linalg.svd(a, compute_uv=False), np.float64)
+    import torch
+
+    found: NDArray[np.float64] = host(torch.linalg.svdvals(a))
+    return found
 
 
 def lu_solver(a: Any, device: Any = None, positive: bool = False) -> Any:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.linalg.entries import beside, largest
 from prismm.linalg.expansions import Products, expand, residual_of
 from prismm.linalg.factors import approximate_inverse, shaken
 from prismm.linalg.matrices import all_finite, gap, host, last_bit, magnitude, product_above
@@ -68,25 +69,25 @@ class Inverse:
         """e so that every entry of every part is a multiple of 2^e."""
         return min(map(last_bit, self.parts))
 
-    def size_times(self, x: Floats) -> Floats:
-        """At least |R|·x for x >= 0, (n, k)."""
+    def size_times(self, x: Any) -> Any:
+        """At least |R|·x for x >= 0, (n, k), as x is an array or a tensor."""
         return product_above(self.magnitude, x, self.products)
 
-    def image_of(self, x: Floats) -> Floats:
+    def image_of(self, x: Any) -> Any:
         """At least |I - RA|·x for x >= 0, (n, k): by entries where they are known, else image·max(x/weights)."""
-        largest = above(np.max(above(x / self.weights[:, None]), axis=0))
-        coarse: Floats = above(self.image[:, None] * largest)
+        most = above(largest(above(x / beside(self.weights, x)[:, None])))
+        coarse = above(beside(self.image, x)[:, None] * most)
         if self.rounded is None:
             return coarse
         return np.minimum(coarse, _image(self.rounded, x, self.eta, self.products))
 
-    def reached(self, start: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def reached(self, start: Any) -> Any:
         """Where Σ|G|^k·ρ may be more than 0, for ρ >= 0 with these entries that are not 0, (n, k).
 
         |E| <= ρ + |G||E| gives |E| <= Σ|G|^k·ρ, as the series converges: elsewhere E is 0.
         """
         if self.rounded is None or self.eta > 0.0 or start.all():
-            return np.ones_like(start)
+            return start | True
         support = (self.rounded > 0.0).astype(np.float32)
         found = start
         for _ in range(len(support)):

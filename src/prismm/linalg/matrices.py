@@ -1,7 +1,6 @@
-"""Square matrices where they are multiplied: float64 arrays in main memory, or float64 tensors on the caller's device.
+"""Matrices where they are multiplied: float64 or complex128 arrays in main memory, or such tensors on their device.
 
-What a proof asks of a matrix as a whole is here for both. Vectors and blocks of right-hand sides beside them are
-arrays.
+What a proof asks of a matrix as a whole is here for both.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import arrays
+from prismm.linalg.entries import beside, ldexp
 from prismm.linalg.rounding import TAU, above, inflation
 from prismm.linalg.rounding import product_above as _product_above
 
@@ -36,11 +36,6 @@ def host(x: Matrix) -> Floats:
     return found
 
 
-def beside(x: Matrix, other: Matrix) -> Matrix:
-    """x in main memory, if the other matrix is."""
-    return x if arrays.is_tensor(other) else host(x)
-
-
 def all_finite(x: Matrix) -> bool:
     """Whether no entry is NaN or Inf."""
     return bool(x.isfinite().all() if arrays.is_tensor(x) else np.isfinite(x).all())
@@ -58,6 +53,95 @@ def side_by_side(blocks: list[Any]) -> Matrix:
 
         return torch.cat(blocks, dim=1)
     return np.concatenate(blocks, axis=1)
+
+
+def one_above_another(blocks: list[Any]) -> Matrix:
+    """[x; y; …]."""
+    if arrays.is_tensor(blocks[0]):
+        import torch
+
+        return torch.cat(blocks, dim=0)
+    return np.concatenate(blocks, axis=0)
+
+
+def zeros(shape: tuple[int, ...], like: Matrix, kind: Any = None) -> Matrix:
+    """Where the other matrix is; of its type, or of float64."""
+    if arrays.is_tensor(like):
+        return like.new_zeros(shape, dtype=kind and like.real.dtype)
+    return np.zeros(shape, kind or like.dtype)
+
+
+def identity(n: int, like: Matrix) -> Matrix:
+    """Where the other matrix is, and of its type."""
+    if arrays.is_tensor(like):
+        import torch
+
+        return torch.eye(n, dtype=like.dtype, device=like.device)
+    return np.eye(n, dtype=like.dtype)
+
+
+def adjoint(x: Matrix) -> Matrix:
+    """Its conjugate transpose, by rows."""
+    return contiguous(x.mH.resolve_conj() if arrays.is_tensor(x) else np.conj(x.T))
+
+
+def contiguous(x: Matrix) -> Matrix:
+    """By rows."""
+    return x.contiguous() if arrays.is_tensor(x) else np.ascontiguousarray(x)
+
+
+def diagonal(x: Matrix) -> NDArray[Any]:
+    """Its diagonal, in main memory."""
+    found: NDArray[Any] = host(x.diagonal())
+    return found
+
+
+def rows_of(x: Matrix, order: NDArray[np.intp]) -> Matrix:
+    """x[order]."""
+    if arrays.is_tensor(x):
+        import torch
+
+        return x[torch.from_numpy(order).to(x.device)]
+    return x[order]
+
+
+def size_above(x: Matrix) -> Matrix:
+    """At least |x|, entry by entry: itself of real numbers, else the sum of both parts' sizes.
+
+    >>> import numpy as np
+    >>> size_above(np.array([-3.0])), bool(size_above(np.array([3.0 - 4.0j]))[0] >= 7.0)
+    (array([3.]), True)
+    """
+    if x.is_complex() if arrays.is_tensor(x) else x.dtype.kind == "c":
+        return above(magnitude(x.real) + magnitude(x.imag))
+    return magnitude(x)
+
+
+def rows_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
+    """(DX, exponents of D): the largest parts of rows are in [1/2, 1), by powers of two; X itself where that would lose
+    a bit.
+    """
+    n = len(x)
+    if arrays.is_tensor(x):
+        import torch
+
+        parts = torch.view_as_real(x).flatten(1) if x.is_complex() else x
+        exponents = _shift(_sizes(parts.abs().amax(dim=1).cpu().numpy()))
+        # In two steps, as 2^±1074 is no float64; where the first one loses a bit the way back shows it.
+        steps = exponents // 2, exponents - exponents // 2
+        there, back = (
+            [torch.from_numpy(np.ldexp(1.0, sign * step)).to(x.device)[:, None] for step in steps] for sign in (1, -1)
+        )
+        scaled = parts * there[0] * there[1]
+        if torch.equal(scaled * back[1] * back[0], parts):
+            return (torch.view_as_complex(scaled.reshape(n, -1, 2)) if x.is_complex() else scaled), exponents
+        return x, np.zeros(n, np.int32)
+    parts = x.view(np.float64)
+    exponents = _shift(_sizes(np.abs(parts).max(axis=1)))
+    scaled = np.ldexp(parts, exponents[:, None])
+    if (np.ldexp(scaled, -exponents[:, None]) == parts).all():
+        return scaled.view(x.dtype), exponents
+    return x, np.zeros(n, np.int32)
 
 
 def last_bit(x: Matrix) -> int:
@@ -100,8 +184,9 @@ def gap(c: Matrix) -> Matrix:
     return c
 
 
-def product_above(m: Matrix, v: Floats, products: Products) -> Floats:
-    """At least m·v entry by entry, for m >= 0 and v >= 0, and 0 where each term of the sum is 0: `rounding`'s.
+def product_above(m: Matrix, v: Matrix, products: Products) -> Matrix:
+    """At least m·v entry by entry, for m >= 0 and v >= 0, and 0 where each term of the sum is 0: `rounding`'s. With a
+    tensor m and a matrix v that is one the result is one, else an array.
 
     By the bound of `Products.native` exact <= (found + kη)/(1 - k·u), which is at most (found + 2kτ)·inflation(k + 2)
     for k·u <= 1/2.
@@ -113,8 +198,12 @@ def product_above(m: Matrix, v: Floats, products: Products) -> Floats:
     columns = v if v.ndim == 2 else v[:, None]
     k = m.shape[1]
     found = products.native(m, columns)
-    bound: Floats = (found + 2 * k * TAU) * inflation(k + 2)
-    if not found.all():
+    bound = (found + 2 * k * TAU) * inflation(k + 2)
+    if arrays.is_tensor(v):
+        if not found.all():
+            met = (m != 0.0).float() @ (columns != 0.0).float()
+            bound = torch.where((found == 0.0) & (met == 0.0), 0.0, bound)
+    elif not found.all():
         # As in `rounding`: 0 for certain where no index has both factors. Sums of zeros and ones cannot vanish.
         met = (m != 0.0).float() @ torch.from_numpy((columns != 0.0).astype(np.float32)).to(m.device)
         bound = np.where((found == 0.0) & (met.cpu().numpy() == 0.0), 0.0, bound)
@@ -136,7 +225,7 @@ def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], 
     return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
 
 
-def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int32], ...]]:
+def scaling(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, tuple[NDArray[np.int32], ...]]:
     """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
     entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
     """
@@ -144,18 +233,23 @@ def scaling(a: Matrix, b: Floats) -> tuple[Matrix, Floats, tuple[NDArray[np.int3
         rows, columns = _exponents_on_device(a)
     else:
         rows, columns = _exponents(a)
-    kappa = _shift((_sizes(b) + rows[:, None]).max(axis=0, initial=-4000))
-    twice = rows[:, None] + kappa
-    right = np.ldexp(b, twice)
-    if (np.ldexp(right, -twice) == b).all():
+    tops = host(_sizes(b) + beside(rows, b)[:, None]).max(axis=0, initial=-4000)
+    kappa = _shift(tops)
+    twice = beside(rows[:, None] + kappa, b)
+    right = ldexp(b, twice)
+    if (ldexp(right, -twice) == b).all():
         scaled = _scaled_on_device(a, rows, columns) if arrays.is_tensor(a) else _scaled(a, rows, columns)
         if scaled is not None:
             return scaled, right, (rows, columns, -kappa)
     return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
 
 
-def _sizes(x: Floats) -> NDArray[np.int32]:
+def _sizes(x: Matrix) -> Any:
     """The exponents of `frexp`; -4000 for zeros."""
+    if arrays.is_tensor(x):
+        import torch
+
+        return torch.frexp(x)[1].masked_fill_(x == 0.0, -4000)
     found: NDArray[np.int32] = np.frexp(x)[1]
     found[x == 0.0] = -4000
     return found
@@ -200,8 +294,7 @@ def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
     if not a.numel():
         return np.zeros(a.shape[0], np.int32), np.zeros(a.shape[1], np.int32)
-    size = torch.frexp(a)[1]
-    size.masked_fill_(a == 0.0, -4000)
+    size = _sizes(a)
     rows = _shift(size.amax(dim=1).cpu().numpy())
     size += torch.from_numpy(rows).to(a.device)[:, None]
     return rows, _shift(size.amax(dim=0).cpu().numpy())

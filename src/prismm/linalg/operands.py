@@ -25,7 +25,7 @@ class Operand:
         family: of what came in, as in `core.arrays.Array`.
         source: what came in.
         device: the torch CUDA device where it lies, or None.
-        tensor: its entries as float64 on that device, where they stay there.
+        tensor: its entries as float64 or complex128 on that device, where they stay there.
     """
 
     data: NDArray[Any]
@@ -33,6 +33,17 @@ class Operand:
     source: Any
     device: Any = None
     tensor: Any = None
+
+    def matrix(self, at: tuple[int, ...], batch: tuple[int, ...] | None = None) -> Any:
+        """One matrix as float64 or complex128, contiguous, where it is to be computed with; batch: that to which the
+        operand's broadcasts.
+        """
+        batch = self.data.shape[:-2] if batch is None else batch
+        shape = (*batch, *self.data.shape[-2:])
+        if self.tensor is not None:
+            return self.tensor.expand(shape)[at].contiguous()
+        kind = np.complex128 if self.data.dtype.kind == "c" else np.float64
+        return np.ascontiguousarray(np.broadcast_to(self.data, shape)[at], kind)
 
     def returned(self, result: NDArray[Any]) -> Any:
         """A result as the same kind of array, in the same place."""
@@ -61,6 +72,27 @@ def operand(x: Any, name: str) -> Operand:
     return Operand(data, array.family, array.source, device)
 
 
+def operand_where_it_is(x: Any, name: str) -> Operand:
+    """`operand`; a tensor on a GPU of one of the four types stays there.
+
+    Raises:
+        What `operand` raises. OperandError: for a tensor of which torch has to see what is made.
+    """
+    if not stays(x):
+        return operand(x, name)
+    arrays.refuse_traced(x, name)
+    return resident(x, name)
+
+
+def stays(x: Any) -> bool:
+    """Whether it is a tensor on a GPU of float64, float32, complex128 or complex64."""
+    if not arrays.is_tensor(x) or not x.is_cuda:
+        return False
+    import torch
+
+    return x.dtype in (torch.float64, torch.float32, torch.complex128, torch.complex64)
+
+
 def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
     """The same of a real matrix on a GPU, which stays there; None for anything else.
 
@@ -73,19 +105,19 @@ def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
 
     if x.ndim != 2 or x.dtype not in (torch.float64, torch.float32):
         return None
-    arrays.refuse_traced(x, name)
-    return resident(x, name)
+    return operand_where_it_is(x, name)
 
 
 def resident(x: Any, name: str) -> Operand:
-    """A float64 or float32 tensor as an operand that stays where it is."""
+    """A tensor of one of the four types as an operand that stays where it is."""
     import torch
 
+    x = x.detach().resolve_conj()
     if not x.isfinite().all():
         check_finite(x.cpu().numpy(), name)
-    dtype = np.float64 if x.dtype == torch.float64 else np.float32
-    zeros = np.broadcast_to(dtype(0.0), tuple(x.shape))
-    return Operand(zeros, "torch", x, x.device, x.to(torch.float64))
+    dtype = np.dtype(str(x.dtype).removeprefix("torch."))
+    zeros = np.broadcast_to(np.zeros((), dtype), tuple(x.shape))
+    return Operand(zeros, "torch", x, x.device, x.to(torch.complex128 if x.is_complex() else torch.float64))
 
 
 def check_finite(x: NDArray[Any], name: str) -> None:
@@ -108,6 +140,16 @@ def check_hermitian(x: NDArray[Any], name: str) -> None:
     """ArgumentError for a matrix that differs from its conjugate transpose, with the place of the first difference."""
     check_square(x, name)
     check_mirrored(x, name, True)
+
+
+def check_hermitian_operand(x: Operand, name: str) -> None:
+    """The same of an operand, where it is."""
+    if x.tensor is None:
+        check_hermitian(x.data, name)
+        return
+    check_square(x.data, name)
+    if bool((x.tensor != x.tensor.mH).any()):
+        check_hermitian(x.tensor.cpu().numpy(), name)
 
 
 def check_mirrored(x: NDArray[Any], name: str, hermitian: bool, remedy: str = "") -> None:
@@ -139,12 +181,20 @@ def common(operands: dict[str, Operand]) -> tuple[Operand, np.dtype[Any]]:
     return next(iter(operands.values())), arrays.result_dtype([x.data for x in operands.values()], None)
 
 
-def real_form(a: NDArray[Any], complex_result: bool) -> Floats:
-    """The matrix as float64, and X + iY as [[X, -Y], [Y, X]]: the real map on real parts above imaginary parts.
+def real_form(a: Any, complex_result: bool) -> Any:
+    """The matrix as float64, and X + iY as [[X, -Y], [Y, X]]: the real map on real parts above imaginary parts. Of a
+    tensor it is one.
 
     It is a homomorphism: inverses, transposes and products carry over, and a Hermitian positive definite matrix becomes
     a symmetric positive definite one, with each eigenvalue twice.
     """
+    if arrays.is_tensor(a):
+        if not complex_result:
+            return a
+        import torch
+
+        x, y = (a.real, a.imag) if a.is_complex() else (a, torch.zeros_like(a))
+        return torch.cat([torch.cat([x, -y], dim=1), torch.cat([y, x], dim=1)])
     if not complex_result:
         return np.ascontiguousarray(a, dtype=np.float64)
     x, y = a.real.astype(np.float64), a.imag.astype(np.float64)

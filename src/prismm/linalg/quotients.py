@@ -33,15 +33,18 @@ def rounded_once(
     dtype: np.dtype[Any],
     doubtful: NDArray[np.bool_],
     exact: Callable[[int, int], float],
+    mirror: float = 1.0,
 ) -> NDArray[Any]:
     """RN(v) for v near (high + low)·2^exponents, entry by entry.
 
     Args:
-        high, low: (n, n), symmetric, with |low| <= 2^-50·|high|; high is normal, or 0 and exact, or doubtful.
+        high, low: (n, n), equal to mirror times their transposes, with |low| <= 2^-50·|high|; high is normal, or 0 and
+            exact, or doubtful.
         exponents: broadcast to them.
         dtype: float64 or float32.
         doubtful: entries of which high and low say nothing.
         exact: RN(v) of an entry with i >= j, asked for where high and low do not decide.
+        mirror: 1 of symmetric matrices, -1 of antisymmetric ones.
     """
     shift = np.broadcast_to(exponents, high.shape).astype(np.int32)
     found = np.ldexp(high, shift).astype(dtype)
@@ -60,7 +63,9 @@ def rounded_once(
     overflow = np.isinf(found) & (size + shift - (np.abs(mantissa) == 0.5) > np.finfo(dtype).maxexp)
     decided = (np.abs(rest) < gap * (0.5 - 2.0**-40)) | (rest == 0.0) | overflow
     for i, j in np.argwhere(np.tril(doubtful | ~decided)).tolist():
-        found[i, j] = found[j, i] = exact(i, j)
+        found[i, j] = exact(i, j)
+        if i != j:
+            found[j, i] = mirror * found[i, j]
     return found
 
 

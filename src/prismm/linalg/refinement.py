@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core import arrays
+from prismm.linalg.entries import beside, largest, ldexp, mantissa, namespace, of_type
 from prismm.linalg.expansions import Products, expand, normalised, paired, residual_of
 from prismm.linalg.inverse import CLOSE, CLOSER, Inverse, inverses
-from prismm.linalg.matrices import beside, last_bit, scaled_norm, scaling
+from prismm.linalg.matrices import host, last_bit, scaled_norm, scaling
 from prismm.linalg.rounding import ETA, TAU, U, above, below, inflation, sum_above
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ FLOOR = 2.0**-212
 
 @dataclass(frozen=True, eq=False)
 class Enclosure:
-    """|exact - Σ parts·2^exponents| <= radius·2^exponents.
+    """|exact - Σ parts·2^exponents| <= radius·2^exponents. All are arrays, or all tensors.
 
     Attributes:
         parts: each (n, k).
@@ -58,14 +60,18 @@ class Enclosure:
         exponents: (n, k), of the powers of two that undo scaling.
     """
 
-    parts: tuple[Floats, ...]
-    radius: Floats
-    exponents: NDArray[np.int32]
+    parts: tuple[Any, ...]
+    radius: Any
+    exponents: Any
+
+    def fetched(self) -> Enclosure:
+        """In main memory."""
+        return Enclosure(tuple(map(host, self.parts)), host(self.radius), host(self.exponents))
 
 
 @dataclass(frozen=True, eq=False)
 class Rounded:
-    """The last rounding of an `Enclosure`.
+    """The last rounding of an `Enclosure`, in arrays or tensors as that is.
 
     Attributes:
         value: (n, k), of the type that was asked for.
@@ -73,9 +79,13 @@ class Rounded:
         correct: where value = RN(exact) is proved.
     """
 
-    value: NDArray[Any]
-    bounds: Floats
-    correct: NDArray[np.bool_]
+    value: Any
+    bounds: Any
+    correct: Any
+
+    def fetched(self) -> Rounded:
+        """In main memory."""
+        return Rounded(host(self.value), host(self.bounds), host(self.correct))
 
 
 def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
@@ -86,51 +96,58 @@ def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
     both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half the distances. s ± h are
     exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value is RN(x₁ + t).
     """
-    parts = [np.ldexp(part, enclosure.exponents) for part in enclosure.parts]
-    error = np.where(enclosure.radius > 0.0, above(np.ldexp(enclosure.radius, enclosure.exponents)), 0.0)
+    xp = namespace(enclosure.radius)
+    parts = [ldexp(part, enclosure.exponents) for part in enclosure.parts]
+    error = xp.where(enclosure.radius > 0.0, above(ldexp(enclosure.radius, enclosure.exponents)), 0.0)
     # What falls below the smallest subnormal is rounded, by half of it at most.
-    lost = sum(np.ldexp(x, -enclosure.exponents) != part for part, x in zip(enclosure.parts, parts, strict=True))
-    error = np.where(lost > 0, _added(error, np.ceil(lost * 0.5) * ETA), error)
+    differs = [ldexp(x, -enclosure.exponents) != part for part, x in zip(enclosure.parts, parts, strict=True)]
+    lost = sum(of_type(each, np.float64) for each in differs)
+    error = xp.where(lost > 0, _added(error, xp.ceil(lost * 0.5) * ETA), error)
     head = parts[0]
-    tail = np.zeros_like(head)
+    tail = xp.zeros_like(head)
     for part in parts[:0:-1]:
         tail = tail + part
     if len(parts) > 2:
         # Each of the additions of at most MOST_KEPT + 1 parts errs by u times a partial sum at most.
-        size = sum_above(np.abs(np.stack(parts[1:])), 0)
-        lost = np.where(np.abs(np.stack(parts[2:])).max(axis=0) > 0.0, above(len(parts) * U * size), 0.0)
-        error = np.where(lost > 0.0, above(error + lost), error)
+        size = sum_above(xp.abs(xp.stack(parts[1:])), 0)
+        lost = xp.where((xp.stack(parts[2:]) != 0.0).any(axis=0), above(len(parts) * U * size), 0.0)
+        error = xp.where(lost > 0.0, above(error + lost), error)
     value = head
-    if dtype != head.dtype:
+    if dtype != np.float64:
         # Rounding to odd first makes the second rounding the rounding of the sum (53 >= 24 + 2 digits).
-        even = np.frexp(head)[0] * 2.0**52 % 1.0 == 0.0
-        toward = np.nextafter(head, np.where(tail > 0.0, np.inf, -np.inf))
-        value = np.where(even & (tail != 0.0), toward, head).astype(dtype)
-    s = np.where(np.isfinite(value), head - value.astype(np.float64), np.inf)
+        even = mantissa(head) * 2.0**52 % 1.0 == 0.0
+        toward = xp.where(tail > 0.0, above(head), below(head))
+        value = of_type(xp.where(even & (tail != 0.0), toward, head), dtype)
+    s = xp.where(xp.isfinite(value), head - of_type(value, np.float64), np.inf)
     up, down = _half_gaps(value)
     correct = ((s - up) + above(tail + error) < 0.0) & ((s + down) + below(tail - error) > 0.0)
-    correct |= (error == 0.0) & np.isfinite(s)
-    total = np.abs(s + tail)
-    bounds = np.where((total > 0.0) & (s != 0.0) & (tail != 0.0), above(total), total)
-    bounds = np.where(error > 0.0, _added(bounds, error), bounds)
-    return Rounded(value, np.where(np.isnan(bounds) | ~np.isfinite(head), np.inf, bounds), correct)
+    correct |= (error == 0.0) & xp.isfinite(s)
+    total = xp.abs(s + tail)
+    bounds = xp.where((total > 0.0) & (s != 0.0) & (tail != 0.0), above(total), total)
+    bounds = xp.where(error > 0.0, _added(bounds, error), bounds)
+    return Rounded(value, xp.where(xp.isnan(bounds) | ~xp.isfinite(head), np.inf, bounds), correct)
 
 
-def _added(x: Floats, y: Floats) -> Floats:
+def _added(x: Any, y: Any) -> Any:
     """At least x + y, which is exact where it is subnormal."""
     total = x + y
-    return np.where(total < TAU, total, above(total))
+    return namespace(total).where(total < TAU, total, above(total))
 
 
-def _half_gaps(x: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Half the distances from x to its neighbours above and below, at most; beyond the largest float as below it."""
-    kind = x.dtype.type
-    wide = x.astype(np.float64)
-    up = np.nextafter(x, kind(np.inf)).astype(np.float64) - wide
-    down = wide - np.nextafter(x, kind(-np.inf)).astype(np.float64)
-    up, down = np.where(np.isfinite(up), up, down), np.where(np.isfinite(down), down, up)
+def _gaps(x: Any) -> tuple[Any, Any]:
+    """The distances from x to its neighbours above and below; beyond the largest float as below it."""
+    xp, wide = namespace(x), of_type(x, np.float64)
+    up, down = of_type(above(x), np.float64) - wide, wide - of_type(below(x), np.float64)
+    return xp.where(xp.isfinite(up), up, down), xp.where(xp.isfinite(down), down, up)
+
+
+def _half_gaps(x: Any) -> tuple[Any, Any]:
+    """Half of them, at most."""
+    up, down = _gaps(x)
+    xp = namespace(x)
     # Gaps are powers of two, so half a gap is exact, but for η/2, which is no float64.
-    return tuple(np.where(gap < 2.0 * TAU * 2.0**-52, 0.0, gap * 0.5) for gap in (up, down))  # type: ignore[return-value]
+    up, down = (xp.where(gap < 2.0 * TAU * 2.0**-52, 0.0, gap * 0.5) for gap in (up, down))
+    return up, down
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +169,7 @@ class Solution:
 
 def solve_real(
     a: Any,
-    b: Floats,
+    b: Any,
     met: Callable[[Enclosure], NDArray[np.bool_]],
     products: Products,
     positive: bool = False,
@@ -161,24 +178,27 @@ def solve_real(
 
     Args:
         a: (n, n), finite float64, an array or a tensor.
-        b: (n, k), finite float64.
+        b: (n, k), finite float64, an array or, where a is one, a tensor. Enclosures are as b is, until an inverse in
+            more parts is an array.
         met: which columns of an enclosure are good enough, of those that it has.
         products: where they are multiplied.
         positive: whether to factorise by Cholesky.
     """
     a, b, (rows, columns, kappa) = scaling(a, b)
-    exponents = columns[:, None] + kappa[None, :]
-    shape = b.shape
-    radius, parts = np.full(shape, np.inf), [np.zeros(shape)]
+    exponents = beside(columns[:, None] + kappa[None, :], b)
+    shape, xp = tuple(b.shape), namespace(b)
+    radius, parts = xp.full_like(b, np.inf), [xp.zeros_like(b)]
     steps, last, unmet = 0, None, np.arange(shape[1])
     bit = last_bit(a)
     if not len(a):
-        return Solution(Enclosure((b,), np.zeros(shape), exponents), 0, None, 0.0)
+        return Solution(Enclosure((b,), xp.zeros_like(b), exponents), 0, None, 0.0)
     for inverse in inverses(a, products, positive):
         last = inverse if inverse.contraction < 1.0 else last
         if not inverse.contraction < CLOSE:
             continue
-        a = beside(a, inverse.parts[0])
+        if not arrays.is_tensor(inverse.parts[0]):
+            a, b, radius, exponents, *parts = (host(x) for x in (a, b, radius, exponents, *parts))
+            xp = np
         for taken in range(LEVEL_STEPS):
             if not len(unmet) or (taken == 3 and inverse.contraction > CLOSER):
                 break
@@ -191,7 +211,7 @@ def solve_real(
                 found, error = _guessed(a, bit, b[:, unmet], found, error, products)
                 done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
             while len(parts) < len(found):
-                parts.append(np.zeros(shape))
+                parts.append(xp.zeros_like(b))
             for i, part in enumerate(parts):
                 part[:, unmet] = found[i] if i < len(found) else 0.0
             radius[:, unmet] = error
@@ -203,8 +223,8 @@ def solve_real(
 
 
 def _step(
-    a: Any, bit: int, b: Floats, parts: list[Floats], inverse: Inverse, products: Products, first: bool
-) -> tuple[list[Floats], Floats]:
+    a: Any, bit: int, b: Any, parts: list[Any], inverse: Inverse, products: Products, first: bool
+) -> tuple[list[Any], Any]:
     """The next parts and their radius; the first ones from R·b. Entries of a are multiples of 2^bit.
 
     The residual is kept in as many parts as R, since R may cancel as many digits of it.
@@ -218,66 +238,65 @@ def _step(
     else:
         r = expand(products, [-a], parts, len(inverse.parts), [b])
     c = products.rounded(*paired(inverse.parts, r))
-    size = np.abs(c)
+    xp = namespace(b)
+    size = xp.abs(c)
     # RN leaves u of its value out and η/2, and a product with u another η/2: nothing but the first where all terms are
     # multiples of 2^-1021.
     eta = 0.0 if min(bit + min(map(last_bit, parts)), last_bit(b)) >= -1021 else ETA
-    lost = inverse.size_times((np.abs(r[-1]) * U + eta) * inflation(2))
+    lost = inverse.size_times((xp.abs(r[-1]) * U + eta) * inflation(2))
     eta = 0.0 if inverse.bit + min(map(last_bit, r)) >= -1021 else ETA
     rho = (size * (1.0 + 2.0 * U) + eta + lost) * inflation(4)
-    v = inverse.weights[:, None]
-    delta = np.max(above(rho / v), axis=0)
+    v = beside(inverse.weights, b)[:, None]
+    delta = largest(above(rho / v))
     error = above(above(delta / below(1.0 - inverse.contraction)) * v)
     image = inverse.image_of(error)
     # |E| <= ρ + |G||E| is often smaller than v·δ/(1-α).
     for _ in range(20 if b.shape[1] <= 8 else 2):
-        before, image = image, np.minimum(image, inverse.image_of((rho + image) * inflation(1)))
+        before, image = image, xp.minimum(image, inverse.image_of((rho + image) * inflation(1)))
         if (image >= 0.5 * before).all():
             break
-    image = np.where(inverse.reached(rho > 0.0), image, 0.0)
+    image = xp.where(inverse.reached(rho > 0.0), image, 0.0)
     radius = (image + size * U + eta + lost) * inflation(4)
-    radius = np.where(_no_residual(bit, parts, r[0]), 0.0, radius)
+    radius = xp.where(_no_residual(bit, parts, r[0]), 0.0, radius)
     found = normalised([*parts, c])
     if len(found) > MOST_KEPT:
-        dropped = sum_above(np.abs(np.stack(found[MOST_KEPT:])), 0)
-        radius = np.where(dropped > 0.0, above(radius + dropped), radius)
+        dropped = sum_above(xp.abs(xp.stack(found[MOST_KEPT:])), 0)
+        radius = xp.where(dropped > 0.0, above(radius + dropped), radius)
         found = found[:MOST_KEPT]
-    finite = np.all([np.isfinite(part) for part in found], axis=0) & np.isfinite(radius)
-    return found, np.where(finite, radius, np.inf)
+    finite = xp.isfinite(xp.stack(found)).all(axis=0) & xp.isfinite(radius)
+    return found, xp.where(finite, radius, np.inf)
 
 
-def _guessed(
-    a: Any, bit: int, b: Floats, parts: list[Floats], radius: Floats, products: Products
-) -> tuple[list[Floats], Floats]:
+def _guessed(a: Any, bit: int, b: Any, parts: list[Any], radius: Any, products: Products) -> tuple[list[Any], Any]:
     """The parts, or in columns where it has no residual the first part alone, with zeros where 0 is enclosed.
 
     A is not singular, so such a column is the exact solution. Refinement comes ever closer to it, and need not meet it.
     """
-    guess = np.where(np.abs(parts[0]) <= 4.0 * radius, 0.0, parts[0])
-    if not np.isfinite(guess).all():
+    xp = namespace(b)
+    guess = xp.where(xp.abs(parts[0]) <= 4.0 * radius, 0.0, parts[0])
+    if not xp.isfinite(guess).all():
         return parts, radius
     exact = _no_residual(bit, [guess], residual_of(products, [a], [guess], b))
-    found = [np.where(exact, guess if i == 0 else 0.0, part) for i, part in enumerate(parts)]
-    return found, np.where(exact, 0.0, radius)
+    found = [xp.where(exact, guess if i == 0 else 0.0, part) for i, part in enumerate(parts)]
+    return found, xp.where(exact, 0.0, radius)
 
 
-def _no_residual(bit: int, parts: list[Floats], r: Floats) -> NDArray[np.bool_]:
+def _no_residual(bit: int, parts: list[Any], r: Any) -> Any:
     """The columns whose residual is exactly 0: r = 0 says that it is below η, and all its terms are multiples of η, as
     entries of the matrix are multiples of 2^bit.
     """
     smallest = min((last_bit(part) for part in parts), default=0)
     exact = bit + smallest >= -1074
-    return np.asarray(~r.any(axis=0) & exact)
+    return ~(r != 0.0).any(axis=0) & exact
 
 
-def relative_target(value: Rounded, tolerance: float | None) -> NDArray[np.bool_]:
+def relative_target(value: Rounded, tolerance: float | None) -> Any:
     """Components whose bound is at most NEARLY_HALF an ulp (or 3 of the smallest subnormal), or tolerance·|value| and
     half an ulp; or FLOOR·max|value| of their column.
     """
-    unit = np.spacing(np.abs(value.value)).astype(np.float64)
-    size = np.abs(value.value.astype(np.float64))
+    xp = namespace(value.value)
+    unit, size = _gaps(xp.abs(value.value))[0], xp.abs(of_type(value.value, np.float64))
     room = unit * NEARLY_HALF if tolerance is None else below(below(tolerance * size) + below(unit * 0.5))
-    room = np.maximum(room, 3.0 * float(np.finfo(value.value.dtype).smallest_subnormal))
-    floor = size.max(axis=0, initial=0.0) * FLOOR
-    met: NDArray[np.bool_] = np.isfinite(value.bounds) & ((value.bounds <= room) | (value.bounds <= floor))
-    return met
+    least = 3.0 * (ETA if value.value.itemsize == 8 else 2.0**-149)
+    room = xp.where(room < least, least, room)
+    return xp.isfinite(value.bounds) & ((value.bounds <= room) | (value.bounds <= largest(size) * FLOOR))

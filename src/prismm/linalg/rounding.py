@@ -1,4 +1,4 @@
-"""Upper bounds, in float64, of sums and products of numbers that are not negative.
+"""Upper bounds, in float64, of sums and products of numbers that are not negative, in arrays or tensors.
 
 Notation: u = 2^-53, η = 2^-1074 the smallest subnormal, τ = 2^-1022 the smallest normal number. Rounding is to nearest;
 a product or sum that would be subnormal may be flushed to zero, which costs at most τ.
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core import arrays
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,12 +35,18 @@ def above(x: Any) -> Any:
     >>> bool(above(1.0) > 1.0)
     True
     """
-    return np.nextafter(x, np.inf)
+    return _toward(x, np.inf)
 
 
 def below(x: Any) -> Any:
     """At most the exact value of the one operation whose rounded value is x."""
-    return np.nextafter(x, -np.inf)
+    return _toward(x, -np.inf)
+
+
+def _toward(x: Any, end: float) -> Any:
+    if arrays.is_tensor(x):
+        return x.nextafter(x.new_full((), end))
+    return np.nextafter(x, end)
 
 
 def inflation(depth: int) -> float:
@@ -50,13 +58,18 @@ def inflation(depth: int) -> float:
     return 1.0 + (depth + 2) * 2.0**-52
 
 
-def sum_above(x: Floats, axis: int | None = None) -> Any:
+def sum_above(x: Any, axis: int | None = None) -> Any:
     """At least Σx along an axis, for x >= 0: m-1 additions in any order, whose subnormal results are exact or flushed.
 
     >>> import numpy as np
     >>> bool(sum_above(np.array([1.0, 2.0**-60])) > 1.0)
     True
     """
+    if arrays.is_tensor(x):
+        count = x.numel() if axis is None else x.shape[axis]
+        total, some = (x.sum(), (x != 0.0).any()) if axis is None else (x.sum(dim=axis), (x != 0.0).any(dim=axis))
+        # A bool times a number would be float32.
+        return (total + some.to(x.dtype) * (count * TAU)) * inflation(count)
     count = x.size if axis is None else x.shape[axis]
     return (np.sum(x, axis=axis) + count * TAU * np.any(x, axis=axis)) * inflation(count)
 

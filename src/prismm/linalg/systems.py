@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.core import arrays
 from prismm.core.accuracy import Target, parse_target
 from prismm.errors import AccuracyError, ArgumentError, NotCertified, ShapeError
 from prismm.linalg import unproved
+from prismm.linalg.entries import beside
 from prismm.linalg.expansions import Products
-from prismm.linalg.matrices import row_norm
+from prismm.linalg.factors import singular_values
+from prismm.linalg.matrices import host, identity, one_above_another, row_norm, side_by_side, zeros
 from prismm.linalg.operands import (
     Operand,
     check_hermitian,
@@ -20,6 +22,7 @@ from prismm.linalg.operands import (
     common,
     larger_half,
     operand,
+    operand_where_it_is,
     real_form,
     real_matrix_on_gpu,
     stacked,
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     One = tuple[NDArray[Any], Rounded, Solution, float]
+
+FEW = 16
+"""Columns of right-hand sides up to which bounds beside a tensor are made in main memory: a GPU would wait for each."""
 
 
 def solve(
@@ -92,10 +98,7 @@ def solve(
         raise ShapeError(f"a has shape {left.data.shape}, b has shape {right.data.shape}: b needs as many rows as a")
     columns = right.data[:, None] if vector else right.data
 
-    def one(x: NDArray[Any], y: NDArray[Any]) -> One:
-        return _one(x if left.tensor is None else left.tensor, y, dtype, target, source, assume == "pos")
-
-    found = _batch(left.data, columns, dtype, one)
+    found = _batch(left, columns, dtype, lambda x, y: _one(x, y, dtype, target, source, assume == "pos"))
     return _answer(found, source, vector, full_output, target, "a")
 
 
@@ -116,11 +119,11 @@ def inv(a: Any, /, *, accuracy: str | float | None = None, full_output: bool = F
            [ 0.        ,  1.        ]])
     """
     target = parse_target("native" if accuracy is None else accuracy)
-    source = operand(a, "a")
+    source = operand_where_it_is(a, "a")
     check_square(source.data, "a")
     _, dtype = common({"a": source})
     unit = np.eye(source.data.shape[-1])
-    found = _batch(source.data, unit, dtype, lambda x, y: _one(x, y, dtype, target, source, False))
+    found = _batch(source, unit, dtype, lambda x, y: _one(x, y, dtype, target, source, False))
     return _answer(found, source, False, full_output, target, "a")
 
 
@@ -148,7 +151,7 @@ def lstsq(a: Any, b: Any, /, *, accuracy: str | float | None = None, full_output
     target = parse_target("native" if accuracy is None else accuracy)
     if target.kind == "fast":
         raise AccuracyError("accuracy='fast' is for solve; pass None, 'correctly-rounded' or a tolerance")
-    left, right = operand(a, "a"), operand(b, "b")
+    left, right = operand_where_it_is(a, "a"), operand(b, "b")
     source, dtype = common({"a": left, "b": right})
     shape, vector = left.data.shape, right.data.ndim == 1
     if left.data.ndim < 2 or shape[-2] < shape[-1]:
@@ -156,72 +159,80 @@ def lstsq(a: Any, b: Any, /, *, accuracy: str | float | None = None, full_output
     if right.data.ndim == 0 or right.data.shape[0 if vector else -2] != shape[-2]:
         raise ShapeError(f"a has shape {shape}, b has shape {right.data.shape}: b needs as many rows as a")
     columns = right.data[:, None] if vector else right.data
-    found = _batch(left.data, columns, dtype, lambda x, y: _least_squares(x, y, dtype, target, source))
+    found = _batch(left, columns, dtype, lambda x, y: _least_squares(x, y, dtype, target, source))
     return _answer(found, source, vector, full_output, target, "the augmented matrix of a")
 
 
 def _batch(
-    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], one: Callable[[NDArray[Any], NDArray[Any]], One]
+    a: Operand, b: NDArray[Any], dtype: np.dtype[Any], one: Callable[[Any, NDArray[Any]], One]
 ) -> tuple[tuple[int, ...], tuple[int, int], np.dtype[Any], list[One]]:
     """Every pair of matrices of broadcast batches."""
+    shape = a.data.shape
     try:
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        batch = np.broadcast_shapes(shape[:-2], b.shape[:-2])
     except ValueError:
-        raise ShapeError(f"batches {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast") from None
-    left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
+        raise ShapeError(f"batches {shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast") from None
+    right = np.broadcast_to(b, batch + b.shape[-2:])
     with np.errstate(all="ignore"):
-        found = [one(left[index], right[index]) for index in np.ndindex(*batch)]
-    return batch, (a.shape[-1], b.shape[-1]), dtype, found
+        found = [one(a.matrix(index, batch), right[index]) for index in np.ndindex(*batch)]
+    return batch, (shape[-1], b.shape[-1]), dtype, found
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.itemsize // (2 if dtype.kind == "c" else 1) == 4 else np.dtype(np.float64)
 
 
-def _reached(value: Rounded, target: Target) -> NDArray[np.bool_]:
+def _reached(value: Rounded, target: Target) -> Any:
     """Where a target is proved to be met."""
     if target.kind == "correctly-rounded":
         return value.correct
     return relative_target(value, target.tolerance)
 
 
-def _columns(value: Rounded, target: Target) -> NDArray[np.bool_]:
+def _columns(value: Rounded, target: Target) -> Any:
     """The columns in which it is."""
-    return np.asarray(_reached(value, target).all(axis=0))
+    return host(_reached(value, target).all(axis=0))
 
 
 def _one(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand, positive: bool) -> One:
-    """One system, by its real form; a tensor is real."""
+    """One system, by its real form."""
     is_complex, real = dtype.kind == "c", _real(dtype)
-    matrix, right = a if arrays.is_tensor(a) else real_form(a, is_complex), stacked(b, is_complex)
+    matrix, right = real_form(a, is_complex), stacked(b, is_complex)
     products = Products(source.device)
     if target.kind == "fast":
         solution = unproved.refined(matrix, right, products, positive)
     else:
+        right = beside(right, matrix) if right.shape[1] > FEW else right
         solution = solve_real(matrix, right, lambda x: _columns(rounded(x, real), target), products, positive)
-    value = rounded(solution.enclosure, real)
+    return _rounded(solution, real, target, matrix)
+
+
+def _rounded(solution: Solution, real: np.dtype[Any], target: Target, matrix: Any) -> One:
+    """What `_answer` takes of a solution."""
+    value = rounded(solution.enclosure, real).fetched()
+    solution = replace(solution, enclosure=solution.enclosure.fetched())
     return _reached(value, target), value, solution, row_norm(matrix)
 
 
-def _least_squares(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand) -> One:
+def _least_squares(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: Operand) -> One:
     """One problem, by the augmented system of its real form; what is judged is x alone."""
     is_complex, real = dtype.kind == "c", _real(dtype)
     matrix, right = real_form(a, is_complex), stacked(b, is_complex)
     m, n = matrix.shape
-    singular = np.linalg.svd(matrix, compute_uv=False)
+    singular = singular_values(matrix)
     # Any power of two serves; this one keeps the condition number near that of a (Björck 1967).
     size = float(max(singular[-1], singular[0] * 2.0**-52)) if n else 1.0
     s = 2.0 ** np.clip(np.frexp(size)[1] - 1, -500, 500) if size else 1.0
-    wide = np.block([[s * np.eye(m), matrix], [matrix.T, np.zeros((n, n))]])
+    upper = side_by_side([s * identity(m, matrix), matrix])
+    wide = one_above_another([upper, side_by_side([matrix.T, zeros((n, n), matrix)])])
     tall = np.concatenate([right, np.zeros((n, right.shape[1]))])
 
     def lower(x: Enclosure) -> Enclosure:
         return Enclosure(tuple(part[m:] for part in x.parts), x.radius[m:], x.exponents[m:])
 
+    tall = beside(tall, wide) if tall.shape[1] > FEW else tall
     solution = solve_real(wide, tall, lambda x: _columns(rounded(lower(x), real), target), Products(source.device))
-    solution = Solution(lower(solution.enclosure), solution.steps, solution.inverse, solution.inverse_norm)
-    value = rounded(solution.enclosure, real)
-    return _reached(value, target), value, solution, row_norm(wide)
+    return _rounded(replace(solution, enclosure=lower(solution.enclosure)), real, target, wide)
 
 
 def _answer(

@@ -1,18 +1,20 @@
 """Matrices that are transformed step by step, known as a sum of parts and a bound of what the parts leave out.
 
-M = Σ parts + Δ with |Δ| <= error entry by entry. A float64 matrix L times M is rounded to parts S: LM = ΣS + Δ' with
+M = Σ parts + Δ with |Δ| <= error entry by entry. A matrix L times M is rounded to parts S: LM = ΣS + Δ' with
 |Δ'| <= |L|·error + u·|S_last| + η (`expansions.expand`). So errors stay far below the parts, and are never forgotten.
+Of complex numbers |x| is taken as the sum of both parts' sizes, which is no smaller. All are arrays, or all tensors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm.linalg.expansions import Products, expand
-from prismm.linalg.rounding import ETA, U, above, inflation, product_above
+from prismm.linalg.matrices import product_above, rows_of, size_above, zeros
+from prismm.linalg.rounding import ETA, U, above, inflation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,34 +31,39 @@ class Transformed:
         error: (n, n).
     """
 
-    parts: tuple[Floats, ...]
-    error: Floats
+    parts: tuple[Any, ...]
+    error: Any
 
-    def times_left(self, left: Floats, products: Products, count: int) -> Transformed:
+    @classmethod
+    def exactly(cls, a: Any) -> Transformed:
+        """The matrix itself."""
+        return cls((a,), zeros(tuple(a.shape), a, np.float64))
+
+    def times_left(self, left: Any, products: Products, count: int) -> Transformed:
         """left·M in so many parts."""
         found = expand(products, [left], list(self.parts), count)
-        return Transformed(tuple(found), _rest(found, product_above(np.abs(left), self.error)))
+        return Transformed(tuple(found), _rest(found, product_above(size_above(left), self.error, products)))
 
-    def times_right(self, right: Floats, products: Products, count: int) -> Transformed:
+    def times_right(self, right: Any, products: Products, count: int) -> Transformed:
         """M·right in so many parts."""
         found = expand(products, list(self.parts), [right], count)
-        return Transformed(tuple(found), _rest(found, product_above(self.error, np.abs(right))))
+        return Transformed(tuple(found), _rest(found, product_above(self.error, size_above(right), products)))
 
     def rows(self, order: NDArray[np.intp]) -> Transformed:
         """M[order]."""
-        return Transformed(tuple(part[order] for part in self.parts), self.error[order])
+        return Transformed(tuple(rows_of(part, order) for part in self.parts), rows_of(self.error, order))
 
-    def rounded(self, products: Products, minus: Floats | None = None) -> tuple[Floats, Floats]:
+    def rounded(self, products: Products, minus: Any = None) -> tuple[Any, Any]:
         """(S, bound) with |M - minus - S| <= bound: the sum of the parts in one matrix."""
-        n = len(self.error)
+        n, like = len(self.error), self.parts[0]
         addends = [] if minus is None else [-minus]
-        found = expand(products, [np.zeros((n, 1))], [np.zeros((1, n))], 1, [*self.parts, *addends])
+        found = expand(products, [zeros((n, 1), like)], [zeros((1, n), like)], 1, [*self.parts, *addends])
         return found[0], _rest(found, self.error)
 
 
-def _rest(found: list[Floats], error: Floats) -> Floats:
-    bound: Floats = (error + np.abs(found[-1]) * U + ETA) * inflation(3)
-    return bound
+def _rest(found: list[Any], error: Any) -> Any:
+    """Of complex numbers both parts may be η/2 off."""
+    return (error + size_above(found[-1]) * U + ETA) * inflation(3)
 
 
 def gershgorin(s: Floats, bound: Floats) -> tuple[Floats, Floats]:
