@@ -212,7 +212,7 @@ def fast_sum(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
     """
     tensor, parameter, tensor_of, strided, *_ = _tensors()
     kinds = tensor, parameter
-    if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
+    if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1 or not a.is_cpu:
         return None
     if type(alpha) is not complex and type(beta) is not complex and not a.dtype.is_complex:
         dense = a.is_cpu and b.is_cpu and c.is_cpu and a.layout is b.layout is c.layout is strided

@@ -72,7 +72,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Row:
-    """Products alike: the attributes of their first `Call`, how many they were, and their seconds together."""
+    """Products alike: the attributes of their first `Call`, how many they were, and their seconds together. On a GPU the
+    first ones of a block are timed, then one in sixteen, and the others counted at their mean.
+    """
 
     call: Call
     count: int
@@ -156,22 +158,28 @@ class Record:
                 self._enter(call)
 
     def tally(self, call: Call) -> list[Any]:
-        """A count and seconds of calls alike, which one thread keeps, without a lock; the table adds them up."""
-        found: list[Any] = [0, 0.0]
+        """A count, seconds, and how many of the count were not timed, of calls alike, which one thread keeps, without a
+        lock; the table adds them up.
+        """
+        found: list[Any] = [0, 0.0, 0]
         with self.lock:
             self._tallies.append((call, found))
         return found
 
-    def count(self, tally: list[Any], seconds: float, events: tuple[Any, Any] | None) -> None:
-        """Count a call of a tally that several threads keep, autograd's among them; `events` as for `add`."""
+    def count(self, tally: list[Any], seconds: float | None, events: tuple[Any, Any] | None) -> None:
+        """Count a call of a tally that several threads keep, autograd's among them; `events` as for `add`; neither
+        where it was not timed.
+        """
         with self.lock:
             tally[0] += 1
-            if events is None:
-                tally[1] += seconds
-            else:
+            if events is not None:
                 self._waiting.append((tally, *events))
                 if len(self._waiting) >= 4096:
                     self._read_events()
+            elif seconds is None:
+                tally[2] += 1
+            else:
+                tally[1] += seconds
 
     def hide(self, operator: str, module: str, where: str, what: str) -> None:
         """Enter an operator that multiplies out of reach."""
@@ -237,10 +245,10 @@ class Record:
         self.synchronize()
         with self.lock:
             found = {key: list(row) for key, row in self._rows.items()}
-            for call, (count, seconds) in self._tallies:
+            for call, (count, seconds, untimed) in self._tallies:
                 row = found.setdefault(call.key, [call, 0, 0.0])
                 row[1] += count
-                row[2] += seconds
+                row[2] += seconds if not untimed else seconds * (count / (count - untimed))
         return sorted((Row(*row) for row in found.values()), key=lambda row: -row.seconds)
 
     @property

@@ -1,0 +1,55 @@
+"""Products on a GPU that go straight to the fast path of calls (`cuda.fast_path`): of a layout that is known.
+
+The bits are those of `gemms.multiply`, and the addend of `addmm` and `baddbmm` is added by torch, as there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from prismm.core import arrays
+from prismm.programs import gemms
+
+if TYPE_CHECKING:
+    from prismm.programs.direct import Run
+    from prismm.programs.gemms import Gemm
+    from prismm.programs.recipe import Recipe
+
+_OPERATORS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+"""Operators whose operands are those of `matmul`; of others the long way makes them."""
+
+
+def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> Run | None:
+    """What makes a product and others of its layout from the operator's arguments, for a recipe whose products the data
+    do not change; it returns None where it is for torch to refuse the arguments. None for a product that is made
+    otherwise.
+    """
+    if gemm.operator not in _OPERATORS or gemm.target is not None or not gemm.a.is_cuda or arrays.sharded(gemm.a):
+        return None
+    if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
+        return None
+    from prismm.cuda.calls import fast_path
+
+    keywords, adds = recipe.asked(), gemm.c is not None
+
+    def run(*args: Any) -> Any:
+        a, b = args[-2], args[-1]
+        value = fast_path(
+            a.detach() if a.requires_grad else a, b.detach() if b.requires_grad else b, keywords, None
+        )  # fmt: skip
+        if value is None:
+            again = gemms.gemm_of(function, args, {})
+            return None if isinstance(again, str) else gemms.multiply(again, recipe)
+        if not adds:
+            return value
+        c = args[0]
+        if c.device != value.device or c.dtype is not value.dtype or type(c) not in _PLAIN:
+            return None
+        return value.add_(c.detach() if c.requires_grad else c)
+
+    return run
+
+
+_PLAIN = torch.Tensor, torch.nn.Parameter
