@@ -69,14 +69,14 @@ class Block:
     torch.compile came upon one of its products.
     """
 
-    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
+    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any], spots: Spots) -> None:
         self.owner, self.outer = owner, outer
         # By the numbers that autograd gave their nodes: where the thread's forward products came from.
         self.origins: dict[int, Spot] = owner.origins.setdefault(threading.get_ident(), {})
         # A block that is open within itself counts once.
         around = () if outer is None else (block for block in outer.chain if block.owner is not owner)
         self.chain: list[Block] = [self, *around]
-        self.spots = Spots(owner.models)
+        self.spots = spots
         self.follows = any(block.owner.dependencies for block in self.chain)
         self.mode, self.depth = mode(self), intercept.plain_modes()
         self.interception: Any = None
@@ -84,7 +84,9 @@ class Block:
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
-        """A product that torch makes, called above autograd; None for one that has to be `seen`."""
+        """A product that torch makes, called above autograd with dense tensors on a CPU; None for one that has to be
+        `seen`.
+        """
         if self.meets_dynamo:
             return None
         node = _autograd_node()
@@ -94,13 +96,20 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        found = known.get(_layout(number, *args))
+        a, b = args[-2], args[-1]
+        if len(args) == 2:
+            found = known.get((number, a.shape, b.shape, a.dtype, type(a), type(b)))
+        else:
+            found = known.get((number, a.shape, b.shape, a.dtype, type(a), type(b), type(args[0])))
         if found is None or not found.torchs:
             return function(*args) if spot.place.internal else None
         start = _clock()
         value = found.run(*args)
         if value is not None:
-            found.count(_clock() - start)
+            seconds = _clock() - start
+            for tally in found.tallies:
+                tally[0] += 1
+                tally[1] += seconds
             if node is None and value.requires_grad:
                 self._remember(spot)
         return value
@@ -303,7 +312,7 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 def _layout(number: int, *args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
     added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
-    for torch to refuse.
+    for torch to refuse, as is a third one that does not broadcast. `known_product` writes the same.
     """
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
@@ -315,7 +324,7 @@ def _layout(number: int, *args: Any) -> Any:
     if len(args) == 2:
         return number, a.shape, b.shape, a.dtype, type(a), type(b)
     c = args[0]
-    return (number, a.shape, b.shape, a.dtype, type(a), type(b), c.shape, type(c)) if c.layout is _STRIDED else None
+    return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if c.layout is _STRIDED else None
 
 
 def _forget_older(origins: dict[int, Spot]) -> None:
