@@ -84,9 +84,7 @@ class Block:
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
-        """A product that torch makes, called above autograd with dense tensors on a CPU; None for one that has to be
-        `seen`.
-        """
+        """A product that torch makes, called above autograd; None for one that has to be `seen`."""
         if self.meets_dynamo:
             return None
         node = _autograd_node()
@@ -96,11 +94,7 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        a, b = args[-2], args[-1]
-        if len(args) == 2:
-            found = known.get((number, a.shape, b.shape, a.dtype, type(a), type(b)))
-        else:
-            found = known.get((number, a.shape, b.shape, a.dtype, type(a), type(b), type(args[0])))
+        found = known.get(_layout(number, *args))
         if found is None or not found.torchs:
             return function(*args) if spot.place.internal else None
         start = _clock()
@@ -312,7 +306,7 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 def _layout(number: int, *args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
     added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
-    for torch to refuse, as is a third one that does not broadcast. `known_product` writes the same.
+    for torch to refuse, as is a third one that does not broadcast.
     """
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:

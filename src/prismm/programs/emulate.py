@@ -110,20 +110,23 @@ class emulate(contextlib.ContextDecorator):
             block.enter_context(Decomposed())
         outer, spots = intercept.innermost(), None
         if outer is None:
-            # What a thread has found out in a block, it knows in the next one.
-            spots = self._entered.__dict__.pop("spots", None) or Spots(self.models)
+            # What a thread has found out in a block, it knows in the next one with the same settings.
+            settings = gemms.environment_key()
+            before, spots = self._entered.__dict__.pop("spots", (None, None))
+            if spots is None or before != settings:
+                spots = Spots(self.models)
             spots.wake()
-            block.callback(self._keep, spots)
+            block.callback(self._keep, settings, spots)
         one = Block(self, outer, _Mode, spots or Spots(self.models))
         block.callback(intercept.Interception(one, by_mode=one.follows).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record
 
-    def _keep(self, spots: Spots) -> None:
+    def _keep(self, settings: Any, spots: Spots) -> None:
         """Keep them for this thread's next block."""
         spots.rest()
-        self._entered.__dict__["spots"] = spots
+        self._entered.__dict__["spots"] = settings, spots
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         self._entered.blocks.pop().__exit__(kind, value, traceback)

@@ -105,8 +105,7 @@ def key() -> Any:
     everything.fallback(torch.library.fallthrough_kernel, _KEY)
     library = torch.library.Library("aten", "IMPL", _KEY)
     for number, function in enumerate(gemms.products()):
-        known = number if function._overloadname == "default" else -1
-        library.impl(function, _product(found, known, function), with_keyset=True)
+        library.impl(function, _product(found, number if function._overloadname == "default" else -1, function))
     for function in gemms.hidden_functions():
         library.impl(function, _hidden(found, function))
     _LIBRARIES.extend((everything, library))
@@ -144,21 +143,15 @@ def untraced(function: _F) -> _F:
 def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
     """The kernel of an operator that makes a product. number: of its overload, or -1 where layouts are not kept."""
 
-    plain, name = _PLAIN, _BLOCK
-
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
         _exclude(key, True)
         try:
             if _level() is not None:  # the levels of torch.func come here again with tensors of their own
                 return function(*args, **kwargs)
-            if number >= 0 and not kwargs:
-                usual = plain.get(keys.raw_repr())
-                if usual is None:
-                    usual = plain[keys.raw_repr()] = _is_plain(keys)
-                if usual and forward_ad._current_level < 0:
-                    value = _get(name).known_product(number, function, args)
-                    if value is not None:
-                        return value
+            if number >= 0 and not kwargs and not _modes() and forward_ad._current_level < 0:
+                value = _get(_BLOCK).known_product(number, function, args)
+                if value is not None:
+                    return value
             block = innermost()
             if block is None or getattr(BUSY, "depth", False):
                 return function(*args, **kwargs)
@@ -168,21 +161,6 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
             _exclude(key, False)
 
     return untraced(kernel)
-
-
-_PLAIN: dict[int, bool] = {}
-"""`_is_plain` of sets of keys that were met, by their bits."""
-
-
-def _is_plain(keys: Any) -> bool:
-    """Whether a call with these keys is one of dense tensors on a CPU that nothing but autograd stands before: no mode,
-    level of torch.func or autocast, no subclass that torch dispatches, no conjugate that is yet to be taken.
-    """
-    names = str(keys).removeprefix("DispatchKeySet(").removesuffix(")").replace(",", " ").split()
-    return "CPU" in names and not {*names} - _KEYS_OF_PLAIN_CALLS
-
-
-_KEYS_OF_PLAIN_CALLS = frozenset(("CPU", "AutogradCPU", "ADInplaceOrView", "BackendSelect", _KEY))
 
 
 def _hidden(key: Any, function: Any) -> Callable[..., Any]:

@@ -203,7 +203,7 @@ class Spots:
         """Find places again as before `rest`, where their code and modules live on."""
         for code, key, spot in self._resting:
             found = tuple(x() if isinstance(x, weakref.ref) else x for x in key[3:])
-            if spot.is_of(code) and None not in found:
+            if None not in found and spot.is_of(code):
                 self._known[*key[:3], *found] = spot
         self._resting.clear()
 
