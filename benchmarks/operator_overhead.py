@@ -1,5 +1,5 @@
-"""Times of a product of order 8 by prismm's operators and under prismm.emulate, beside torch.mm: eager, one thread;
-and of an operator that is no product; writes results/operator_overhead.csv.
+"""Times of a product of order 8 by prismm's operators and under prismm.emulate, beside torch.mm or torch.addmm: eager,
+one thread; and of an operator that is no product; writes results/operator_overhead.csv.
 
 The two are called in turn, in bursts; the overhead is the median of the differences of neighbouring bursts, and what
 disturbs a burst disturbs its neighbour alike.
@@ -72,6 +72,10 @@ def main() -> None:
             ("matmul, with gradient", lambda a=wanting: matmul(a, a, "native"), lambda a=wanting: torch.mm(a, a), none),
             ("torch.ops.prismm.gemm", lambda a=a: gemm(a, a, a, "native"), lambda a=a: torch.addmm(a, a, a), none),
         ]
+        again = prismm.emulate("native")
+        mm, addmm = (lambda a=a: torch.mm(a, a)), (lambda a=a: torch.addmm(a, a, a))
+        cases.append(("emulate, addmm", addmm, addmm, prismm.emulate("native")))
+        cases.append(("emulate, a block for each call", again(mm), mm, none))
         for name, policy, function, x in (
             ("emulate", "native", torch.mm, a),
             ("emulate, with gradient", "native", torch.mm, wanting),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -130,3 +133,70 @@ def test_a_block_ends_as_it_began_whatever_fails():
             a @ a
         assert prismm.programs.emulate.is_active() and not torch._C._len_torch_dispatch_stack()
     assert intercept.innermost() is None
+
+
+def test_a_block_knows_what_the_one_before_it_met(seed, monkeypatch):
+    model, x = branches(seed)
+    block = emulate("native")
+
+    def run() -> None:
+        with prismm.scope("step"):
+            model(x).sum().backward()
+
+    with block as record:
+        run()
+    expected = [(row.module, row.where, row.backward, row.count) for row in record.rows]
+    thread = threading.Thread(target=block(run))  # it finds out for itself
+    thread.start()
+    thread.join()
+    monkeypatch.setattr(Block, "seen", None)  # nothing else is looked at
+    for _ in range(2):
+        block(run)()
+    found = [(row.module, row.where, row.backward, row.count) for row in record.rows]
+    assert sorted(found) == sorted((*place, 4 * count) for *place, count in expected)
+    with pytest.raises(TypeError), emulate("native"):
+        run()
+
+
+def test_a_block_with_other_settings_finds_out_for_itself(monkeypatch):
+    a, block = torch.ones(3, 3), emulate(reproducible=True)
+    for engine in ("cpu:int8", "cpu:float64"):
+        monkeypatch.setenv("PRISMM_ENGINE", engine)
+        for _ in range(2):
+            with block as record:
+                a @ a
+    assert {row.method.engine: row.count for row in record.rows} == {"cpu:int8": 2, "cpu:float64": 2}
+
+
+def test_blocks_that_are_closed_hold_no_model_and_no_code():
+    block, found = emulate("native"), []
+    for width in (2, 3):
+        space: dict[str, Any] = {}
+        exec("def called(model, x): return model(x)", space)
+        for _ in range(2):
+            model = torch.nn.Sequential(torch.nn.Linear(2, width))
+            with block as record:
+                for _ in range(2):
+                    space["called"](model, torch.ones(1, 2))
+            found += [weakref.ref(model), weakref.ref(model[0]), weakref.ref(space["called"].__code__)]
+            del model
+        space.clear()
+        gc.collect()
+        assert all(one() is None for one in found)
+    assert {(row.module, row.n): row.count for row in record.rows} == {("0", 2): 4, ("0", 3): 4}
+
+
+def test_a_block_that_is_opened_again_decides_as_one_around_it_asks():
+    a, inner = torch.tensor([[1e8, 1.0, -1e8]]), emulate(Policy([Rule(operator="mm", module="none", off=True)]))
+    b, found = torch.ones(3, 1), []
+
+    def run() -> None:
+        with inner:
+            found.append((a @ b).item())
+
+    run()
+    with emulate("correctly-rounded"):
+        run()
+    run()
+    plain = (a @ b).item()
+    assert found == [plain, 1.0, plain] != [1.0] * 3

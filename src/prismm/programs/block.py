@@ -69,14 +69,14 @@ class Block:
     torch.compile came upon one of its products.
     """
 
-    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any]) -> None:
+    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any], spots: Spots) -> None:
         self.owner, self.outer = owner, outer
         # By the numbers that autograd gave their nodes: where the thread's forward products came from.
         self.origins: dict[int, Spot] = owner.origins.setdefault(threading.get_ident(), {})
         # A block that is open within itself counts once.
         around = () if outer is None else (block for block in outer.chain if block.owner is not owner)
         self.chain: list[Block] = [self, *around]
-        self.spots = Spots(owner.models)
+        self.spots = spots
         self.follows = any(block.owner.dependencies for block in self.chain)
         self.mode, self.depth = mode(self), intercept.plain_modes()
         self.interception: Any = None
@@ -100,7 +100,10 @@ class Block:
         start = _clock()
         value = found.run(*args)
         if value is not None:
-            found.count(_clock() - start)
+            seconds = _clock() - start
+            for tally in found.tallies:
+                tally[0] += 1
+                tally[1] += seconds
             if node is None and value.requires_grad:
                 self._remember(spot)
         return value
@@ -303,7 +306,7 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 def _layout(number: int, *args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
     added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
-    for torch to refuse.
+    for torch to refuse, as is a third one that does not broadcast.
     """
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
@@ -315,7 +318,7 @@ def _layout(number: int, *args: Any) -> Any:
     if len(args) == 2:
         return number, a.shape, b.shape, a.dtype, type(a), type(b)
     c = args[0]
-    return (number, a.shape, b.shape, a.dtype, type(a), type(b), c.shape, type(c)) if c.layout is _STRIDED else None
+    return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if c.layout is _STRIDED else None
 
 
 def _forget_older(origins: dict[int, Spot]) -> None:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from prismm.errors import ArgumentError
 from prismm.programs import gemms, intercept
 from prismm.programs.block import Block
-from prismm.programs.places import Spot
+from prismm.programs.places import Spot, Spots
 from prismm.programs.policy import Policy
 from prismm.programs.record import Record
 
@@ -108,11 +108,25 @@ class emulate(contextlib.ContextDecorator):
             from prismm.programs.attention import Decomposed
 
             block.enter_context(Decomposed())
-        one = Block(self, intercept.innermost(), _Mode)
+        outer, spots = intercept.innermost(), None
+        if outer is None:
+            # What a thread has found out in a block, it knows in the next one with the same settings.
+            settings = gemms.environment_key()
+            before, spots = self._entered.__dict__.pop("spots", (None, None))
+            if spots is None or before != settings:
+                spots = Spots(self.models)
+            spots.wake()
+            block.callback(self._keep, settings, spots)
+        one = Block(self, outer, _Mode, spots or Spots(self.models))
         block.callback(intercept.Interception(one, by_mode=one.follows).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record
+
+    def _keep(self, settings: Any, spots: Spots) -> None:
+        """Keep them for this thread's next block."""
+        spots.rest()
+        self._entered.__dict__["spots"] = settings, spots
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         self._entered.blocks.pop().__exit__(kind, value, traceback)

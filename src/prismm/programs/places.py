@@ -21,7 +21,15 @@ from prismm.errors import PrismmError
 if TYPE_CHECKING:
     import torch
 
-_SCOPES = threading.local()
+
+class _Scopes(threading.local):
+    """The scopes that are open in a thread."""
+
+    names: list[str] | tuple[()] = ()
+    """What the class has serves threads that have opened none: an attribute that is missing costs an exception."""
+
+
+_SCOPES = _Scopes()
 _NAMES: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, str | None]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
@@ -58,8 +66,8 @@ def scope(name: str) -> Iterator[None]:
 
 
 def _stack() -> list[str]:
-    found: list[str] | None = getattr(_SCOPES, "names", None)
-    if found is None:
+    found = _SCOPES.names
+    if not isinstance(found, list):
         found = _SCOPES.names = []
     return found
 
@@ -124,6 +132,16 @@ class Spot:
         self.forward: dict[Any, Any] = {}
         self.backward: dict[Any, Any] = {}
 
+    def weak_code(self) -> Any:
+        """A weak reference to its code, if it has some; it holds that no more."""
+        code, self._code = self._code, None
+        return None if code is None else weakref.ref(code)
+
+    def is_of(self, code: Any) -> bool:
+        """Hold again what `weak_code` returned; false where that is gone."""
+        self._code = None if code is None else code()
+        return code is None or self._code is not None
+
 
 class Spots:
     """The places from which a block's products came, found again by what is on the stack.
@@ -139,6 +157,7 @@ class Spots:
         self._known: dict[Any, Spot] = {}
         self._kinds: dict[str, str] = {}
         self._of_places: dict[Place, Spot] = {}
+        self._resting: list[tuple[Any, tuple[Any, ...], Spot]] = []
 
     def here(self, above: int = 1) -> Spot:
         """Where the caller's product comes from; looked for that many frames above this one."""
@@ -164,13 +183,29 @@ class Spots:
             if frame.f_code is call:
                 modules.append(frame.f_locals["self"])
             frame = frame.f_back
-        key = (*at, *modules, *getattr(_SCOPES, "names", ()))
+        key = (*at, *modules, *_SCOPES.names)
         found = self._known.get(key)
         if found is None:
             where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
             place = Place(_name(modules, self.models), where, internal)
             found = self._known[key] = Spot(place, self, None if user is None else user.f_code)
         return found
+
+    def rest(self) -> None:
+        """Hold no code and no module until `wake`."""
+        for key, spot in self._known.items():
+            with contextlib.suppress(TypeError):  # what cannot be held weakly is found anew
+                rest = tuple(x if isinstance(x, str) else weakref.ref(x) for x in key[3:])
+                self._resting.append((spot.weak_code(), (*key[:3], *rest), spot))
+        self._known.clear()
+
+    def wake(self) -> None:
+        """Find places again as before `rest`, where their code and modules live on."""
+        for code, key, spot in self._resting:
+            found = tuple(x() if isinstance(x, weakref.ref) else x for x in key[3:])
+            if None not in found and spot.is_of(code):
+                self._known[*key[:3], *found] = spot
+        self._resting.clear()
 
     def of(self, place: Place) -> Spot:
         """The spot of a place that another block has found."""
@@ -196,7 +231,7 @@ def _name(modules: list[Any], models: tuple[Any, ...]) -> str:
                     break
     if "_orig_mod" in found:  # what torch.compile puts around a module
         found = ".".join(part for part in found.split(".") if part != "_orig_mod")
-    scopes = _stack()
+    scopes = _SCOPES.names
     return ".".join([*scopes, found] if found else scopes)
 
 
