@@ -17,7 +17,7 @@ import torch
 
 from prismm.core import arrays
 from prismm.errors import PrismmError
-from prismm.programs import direct, gemms, intercept
+from prismm.programs import direct, direct_cuda, gemms, intercept
 from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place, Spot, Spots
 from prismm.programs.recipe import Recipe
@@ -30,6 +30,8 @@ _OFF = Recipe(off=True)
 _autograd_node = torch._C._current_autograd_node
 _sequence_number = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
+_autocast = torch._C._is_any_autocast_enabled
+_function_modes = torch._C._len_torch_function_stack
 _STRIDED = torch.strided
 _clock = time.perf_counter
 _push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
@@ -40,19 +42,29 @@ _MOST = 1 << 18
 _LAYOUTS = 1 << 12
 """Layouts that are known of one place."""
 
+_TIMED = 8
+"""Products of a layout from a place that are timed on a GPU; one in twice as many after them."""
+
 
 class Known:
     """What is known of the products of one layout from one place.
 
     run: makes them from the operator's arguments, or returns None for one that has to be looked at as the first was.
     tallies: their counts and seconds in each block of the chain. torchs: whether torch's own
-    operator makes them on a CPU, so that autograd may see the call. on_gpu: whether they are made there.
+    operator makes them on a CPU, so that autograd may see the call. on_gpu: whether they are made there. above: whether
+    `run` may be called above autograd where no derivative is wanted.
     """
 
-    __slots__ = ("on_gpu", "run", "tallies", "torchs")
+    __slots__ = ("_calls", "above", "on_gpu", "run", "tallies", "torchs")
 
-    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool, on_gpu: bool) -> None:
+    def __init__(self, run: Any, tallies: list[list[Any]], *, torchs: bool, on_gpu: bool, above: bool) -> None:
         self.run, self.tallies, self.torchs, self.on_gpu = run, tallies, torchs and not on_gpu, on_gpu
+        self.above, self._calls = above, 0
+
+    def is_timed(self) -> bool:
+        """Whether the next one on a GPU is timed: events cost the host more than the launch. The first ones are."""
+        self._calls += 1
+        return self._calls <= _TIMED or self._calls % (2 * _TIMED) == 0
 
     def count(self, seconds: float) -> None:
         """One more that this thread made on a CPU."""
@@ -84,7 +96,9 @@ class Block:
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
-        """A product that torch makes, called above autograd; None for one that has to be `seen`."""
+        """A product that torch makes, called above autograd, or one on a GPU of which no derivative is wanted; None for
+        one that has to be `seen`.
+        """
         if self.meets_dynamo:
             return None
         node = _autograd_node()
@@ -96,6 +110,8 @@ class Block:
             known = spot.backward
         found = known.get(_layout(number, *args))
         if found is None or not found.torchs:
+            if found is not None and found.above and not _wants_more(args):
+                return self._again(found, function, args, spot)
             return function(*args) if spot.place.internal else None
         start = _clock()
         value = found.run(*args)
@@ -142,7 +158,7 @@ class Block:
 
     def _again(self, found: Known, function: Any, args: Any, spot: Spot) -> Any:
         """A product like one that was made before, counted; None for one that has to be looked at as the first was."""
-        clock = _Clock(args) if found.on_gpu else None
+        clock = _Clock(args) if found.on_gpu and found.is_timed() else None
         start = _clock()
         if clock is not None:
             clock.begin()
@@ -157,6 +173,9 @@ class Block:
             clock.stop()
             for block, tally in zip(self.chain, found.tallies, strict=True):
                 block.owner.record.count(tally, clock.seconds, clock.events)
+        elif found.on_gpu:
+            for block, tally in zip(self.chain, found.tallies, strict=True):
+                block.owner.record.count(tally, None, None)
         else:
             found.count(_clock() - start)
         return value
@@ -186,7 +205,7 @@ class Block:
         reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
         clock = _Clock(args)
         run: Any = None
-        torchs = False
+        torchs = above = False
         method: Method | None = None
         if isinstance(gemm, str) or recipe.off:
             clock.begin()
@@ -198,7 +217,7 @@ class Block:
         else:
             try:
                 if not recipe.reads_data:
-                    run, method, torchs = _run_of(function, gemm, recipe)
+                    run, method, torchs, above = _run_of(function, gemm, recipe)
                 value, method = _multiplied(gemm, recipe, clock, run, method, args)
             except PrismmError as error:
                 _note(error, function, place)
@@ -211,7 +230,7 @@ class Block:
             if len(known) >= _LAYOUTS:
                 known.clear()
             tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
-            known[key] = Known(run, tallies, torchs=torchs, on_gpu=gemm.a.is_cuda)
+            known[key] = Known(run, tallies, torchs=torchs, on_gpu=gemm.a.is_cuda, above=above)
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
@@ -312,13 +331,25 @@ def _layout(number: int, *args: Any) -> Any:
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
         return None
     if not a.is_cpu:
+        if not a.is_cuda:
+            return None
+        key = number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)
+        if len(args) == 2:
+            return key
         # There torch takes a number that lies on a CPU, too.
-        kinds = *map(type, args), *(x.device for x in args), *(x.dtype for x in args), *(x.layout for x in args)
-        return (number, a.device, *(x.shape for x in args), *kinds) if a.is_cuda else None
+        c = args[0]
+        return (*key, c.shape, c.dtype, type(c), c.device) if c.layout is _STRIDED else None
     if len(args) == 2:
         return number, a.shape, b.shape, a.dtype, type(a), type(b)
     c = args[0]
     return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if c.layout is _STRIDED else None
+
+
+def _wants_more(args: Any) -> bool:
+    """Whether a call above autograd asks for derivatives, or comes where autocast or modes of functions see calls."""
+    if _function_modes() or _autocast():
+        return True
+    return _grad_enabled() and any(x.requires_grad for x in args)
 
 
 def _forget_older(origins: dict[int, Spot]) -> None:
@@ -327,22 +358,23 @@ def _forget_older(origins: dict[int, Spot]) -> None:
         origins.pop(key, None)
 
 
-def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, bool]:
+def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, bool, bool]:
     """What makes this product and others of its layout from the operator's arguments, or None; what a table says of
-    it; and whether torch's own operator makes it. For a recipe whose products the data do not change.
+    it; whether torch's own operator makes it; and whether it may be made above autograd. For a recipe whose products
+    the data do not change.
     """
     found = direct.run_of(function, gemm, recipe)
     if found is not None:
-        return *found, True
-    method = _described(gemm, recipe)
-    if gemm.target is not None:
-        return None, method, False
+        return *found, True, False
+    method, run = _described(gemm, recipe), direct_cuda.run_of(function, gemm, recipe)
+    if run is not None or gemm.target is not None:
+        return run, method, False, run is not None
 
-    def run(*args: Any) -> Any:
+    def by_steps(*args: Any) -> Any:
         again = gemms.gemm_of(function, args, {})
         return None if isinstance(again, str) else gemms.multiply(again, recipe)
 
-    return run, method, False
+    return by_steps, method, False, False
 
 
 def _multiplied(

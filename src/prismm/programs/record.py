@@ -72,8 +72,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Row:
-    """Products alike: the attributes of their first `Call`, how many they were, and their seconds together. On a GPU the
-    first ones of a block are timed, then one in sixteen, and the others counted at their mean.
+    """Products alike: the attributes of their first `Call`, how many they were, and their seconds together.
+
+    On a GPU the first ones of a place are timed, then one in sixteen; all others count as the mean of these.
     """
 
     call: Call
