@@ -93,6 +93,20 @@ def test_sums_meet_the_native_bound(name, seed):
         np.testing.assert_array_equal(np.isfinite(value), np.isfinite(exact.rounded(np.float32)))
 
 
+def test_addends_of_any_shape_that_torch_takes(seed):
+    """One layout is known for all of them; what does not broadcast is refused as without a block."""
+    a, b, c = operands(seed, torch.float32)
+    addends = c, c[0], c[:, :1], c[0, 0], c.mT.contiguous().mT
+    expected = [torch.addmm(one, a, b) for one in addends]
+    with emulate("native") as record:
+        found = [torch.addmm(one, a, b) for one in addends]
+        for wrong in (c[:3], c[:, :2], c[None], c.double(), c.mT):
+            with pytest.raises(RuntimeError):
+                torch.addmm(wrong, a, b)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert sum(row.count for row in record.rows) == len(addends)
+
+
 def test_an_engine_that_is_asked_for_meanwhile(seed, monkeypatch):
     a, b, _ = operands(seed, torch.float32)
     run = direct._run(torch.ops.aten.mm.default, torch.mm, True, False, False, 12)
