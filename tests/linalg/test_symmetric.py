@@ -171,14 +171,21 @@ def test_panels_of_float32_end_at_the_diagonal(name, seed, monkeypatch):
         sizes.append(c.shape)
         return rounded(c, *rest)
 
-    a = HOSTILE[name](70, 41, 3, seed, "float32")[0]
     native = {"scheme": prismm.Native(compute="float64"), "accuracy": "correctly-rounded"}
-    whole = prismm.gemm(a, a, trans_b="T", **native)
-    monkeypatch.setattr(single, "_rounded", noted)
-    found = prismm.linalg.syrk(a, threads=2, **native)
-    assert sizes == [(24, 24), (24, 48), (22, 70)]
-    judge.assert_same_bits(np.tril(found), np.tril(whole))
-    judge.assert_same_bits(np.triu(found, 1), np.triu(whole.T, 1))
+    for special in (None, np.nan, np.inf):
+        a = HOSTILE[name](70, 41, 3, seed, "float32")[0]
+        if special is not None:
+            a[[3, 40], [5, 7]] = special
+        whole = prismm.gemm(a, a, trans_b="T", **native)
+        monkeypatch.setattr(single, "_rounded", noted)
+        # By rows and by columns: one of the two operands lies as it is widened.
+        for verb, x in ((prismm.linalg.syrk, a), (prismm.linalg.gram, np.array(a.T))):
+            sizes.clear()
+            found = verb(x, threads=2, **native)
+            assert sizes == [(24, 24), (24, 48), (22, 70)]
+            judge.assert_same_bits(np.tril(found), np.tril(whole))
+            judge.assert_same_bits(np.triu(found, 1), np.triu(whole.T, 1))
+        monkeypatch.setattr(single, "_rounded", rounded)
 
 
 def test_tiles_above_the_diagonal_are_left_out(rng, monkeypatch):

@@ -30,8 +30,8 @@ def parts(
     everything: list[NDArray[np.int64] | slice] = [slice(None)]
     bands = min(BANDS, m // LEAST_ROWS, n // LEAST_ROWS)
     bands = 1 << max(bands, 1).bit_length() - 1
-    # If nearly all entries are wanted, zeros have no pattern that saves a part.
-    if bands < 2 or i.size > 0.75 * m * n:
+    # If nearly all entries are wanted, zeros have no pattern that saves a part; if few, looking for them takes longer.
+    if bands < 2 or i.size > 0.75 * m * n or i.size <= m + n:
         return everything
     band = (i * bands // m) * bands + j * bands // n
     wanted = np.bincount(band, minlength=bands * bands).reshape(bands, bands)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import threads
-from prismm.core.outcome import Job, Outcome, for_kernels
+from prismm.core.outcome import Job, Outcome, for_kernels, unlocked
 from prismm.core.specials import patch
 from prismm.core.workspace import Workspace
 from prismm.cpu.repair import Entries, in_slices, repair
@@ -32,23 +32,37 @@ _UP = 1.0 + 2.0**-20
 def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Job, outcome: Outcome) -> None:
     """out = RN(a @ b) for operands that are float32 numbers exactly."""
     start = time.perf_counter()
-    a, b = for_kernels(a, "float32"), for_kernels(b, "float32")
+    own = job.lower and a.dtype == np.float32 and _are_transposes(a, b)
+    a, b = (unlocked(x) if own else for_kernels(x, "float32") for x in (a, b))
     m, k = a.shape
     n = b.shape[1]
-    row_energy = np.empty(m)
+    found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     with Workspace() as workspace:
-        wide, column_energy = _widened_columns(b, job.workers, workspace)
-        column_norm = _norms(column_energy)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         step = min(LOWER_PANEL if job.lower else PANEL, m)
-        panel, product = workspace.empty((step, k), np.float64), workspace.empty((step * n,), np.float64)
+        product = workspace.empty((step * n,), np.float64)
+        # Of a matrix and its own transpose one is widened, as it lies.
+        row_energy = np.empty(m)
+        if own and a.flags.c_contiguous:
+            wide, column_energy = workspace.empty((m, k), np.float64).T, row_energy
+            _widen_rows(a, wide.T, row_energy, job.workers)
+        else:
+            wide, column_energy = _widened_columns(b, job.workers, workspace)
+            row_energy = column_energy if own else row_energy
+        column_norm = _norms(column_energy)
+        panel = product if own else workspace.empty((step, k), np.float64)
         for i0 in range(0, m, step):
             i1 = min(m, i0 + step)
             met = min(n, i1) if job.lower else n
-            rows, c = panel[: i1 - i0], product[: (i1 - i0) * met].reshape(i1 - i0, met)
-            _widen_rows(a[i0:i1], rows, row_energy[i0:i1], job.workers)
+            c = product[: (i1 - i0) * met].reshape(i1 - i0, met)
             with np.errstate(all="ignore"):
-                np.matmul(rows, wide[:, :met], out=c)
+                if own:
+                    rows = wide[:, i0:i1].T
+                    np.matmul(rows, wide[:, :i0], out=c[:, :i0])
+                    np.matmul(rows, wide[:, i0:i1], out=c[:, i0:])  # by BLAS's syrk
+                else:
+                    rows = panel[: i1 - i0]
+                    _widen_rows(a[i0:i1], rows, row_energy[i0:i1], job.workers)
+                    np.matmul(rows, wide[:, :met], out=c)
             norms = _norms(row_energy[i0:i1]), column_norm[:met]
             found += _rounded(c, *norms, k, out[i0:i1, :met], i0, job.workers)
     outcome.time("multiply", time.perf_counter() - start)
@@ -61,9 +75,15 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
     entries = Entries(0, i, j)
     entries = entries.keep(~(outside_rows[i] | outside_columns[j]))
     outcome.count("certified", out.size - special - entries.i.size)
-    entries = by_lanes(a, b, out, entries, _norms(row_energy), column_norm, job.workers, outcome)
+    entries = by_lanes(a, b, out, entries, _norms(row_energy), column_norm, job.workers, outcome, own=own)
     repair(a, b, out, entries, job, outcome)
     outcome.time("repair", time.perf_counter() - start)
+
+
+def _are_transposes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether a is the transpose of b, in the same memory without gaps."""
+    alike = a.shape == b.shape[::-1] and a.strides == b.strides[::-1] and a.ctypes.data == b.ctypes.data
+    return alike and (a.flags.c_contiguous or b.flags.c_contiguous)
 
 
 def _norms(energy: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -137,28 +157,33 @@ def by_lanes(
     column_norm: NDArray[np.float64],
     workers: int,
     outcome: Outcome,
+    *,
+    own: bool = False,
 ) -> Entries:
-    """Recompute entries in 64 lanes; returns what their bound leaves open."""
+    """Recompute entries in 64 lanes; returns what their bound leaves open. own: a is b's transpose."""
     from prismm.cpu.kernels.single import gather_single, lane_dots
 
     if entries.i.size == 0:
         return entries
     k = a.shape[1]
-    # Entries share columns, each of which is copied once.
-    used, place = np.unique(entries.j, return_inverse=True)
+    # Entries share columns, each of which is copied once; of a matrix and its own transpose rows are such copies, too.
+    used, place = np.unique(np.concatenate([entries.j, entries.i]) if own else entries.j, return_inverse=True)
     value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
     with Workspace() as workspace:
         columns = workspace.empty((used.size, k), np.float32)
         # Multiples of 16 elements, a line of the cache, so that workers hardly write to the same line.
         step = max(16, -(-k // workers) + 15 & ~15)
-        threads.spread(
-            lambda h: gather_single(b, used, h, min(k, h + step), columns), list(range(0, k, step)), workers
-        )  # fmt: skip
+        if own and a.flags.c_contiguous:
+            np.take(a, used, axis=0, out=columns)
+        else:
+            threads.spread(
+                lambda h: gather_single(b, used, h, min(k, h + step), columns), list(range(0, k, step)), workers
+            )  # fmt: skip
         norms = column_norm[used]
+        ci = place[: entries.i.size]
+        rows, ri, norms_of_rows = (columns, place[entries.i.size :], norms) if own else (a, entries.i, row_norm)
         in_slices(
-            lambda s: lane_dots(
-                a, columns, entries.i[s], place[s], row_norm, norms, value[s], undecided[s]
-            ),
+            lambda s: lane_dots(rows, columns, ri[s], ci[s], norms_of_rows, norms, value[s], undecided[s]),
             entries.i.size, workers,
         )  # fmt: skip
     proved = undecided == 0

@@ -1,1 +1,0 @@
-"""Reports as HTML: pages that stand alone, and the pictures on them."""

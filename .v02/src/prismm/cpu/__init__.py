@@ -1,1 +1,0 @@
-"""Products on a CPU: engines, flows of each scheme, repair."""

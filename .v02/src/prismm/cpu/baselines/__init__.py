@@ -1,1 +1,0 @@
-"""QuanTensor on a CPU."""

@@ -1,1 +1,0 @@
-"""Kernels that Numba compiles."""

@@ -1,1 +1,0 @@
-"""Native products on a CPU."""

@@ -1,1 +1,0 @@
-"""Products on a GPU: plans, programs of launches, kernels of each scheme."""

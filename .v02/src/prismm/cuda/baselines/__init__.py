@@ -1,1 +1,0 @@
-"""QuanTensor on a GPU: not yet."""

@@ -1,1 +1,0 @@
-"""Cost tables of GPUs, and where they come from."""

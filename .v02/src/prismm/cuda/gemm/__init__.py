@@ -1,1 +1,0 @@
-"""gemm on a GPU: sums with C."""

@@ -1,1 +1,0 @@
-"""Device functions that the kernels of several schemes share."""

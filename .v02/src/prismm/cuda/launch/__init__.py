@@ -1,1 +1,0 @@
-"""Programs of launches, and the libraries that run them."""

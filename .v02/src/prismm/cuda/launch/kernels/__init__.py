@@ -1,1 +1,0 @@
-"""Compiled code of the host, which hands launches to CUDA's driver."""

@@ -1,1 +1,0 @@
-"""Products by several words on a GPU."""

@@ -1,1 +1,0 @@
-"""Kernels of products by sums in float64 and float32."""

@@ -1,1 +1,0 @@
-"""Kernels of partial products."""

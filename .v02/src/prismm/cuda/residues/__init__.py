@@ -1,1 +1,0 @@
-"""Products by residues on a GPU."""

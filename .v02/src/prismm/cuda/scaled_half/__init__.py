@@ -1,1 +1,0 @@
-"""ScaledHalf on a GPU."""

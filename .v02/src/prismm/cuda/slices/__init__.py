@@ -1,1 +1,0 @@
-"""Products by slices on a GPU."""

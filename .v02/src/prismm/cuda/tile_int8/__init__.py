@@ -1,1 +1,0 @@
-"""Products by tiles of INT8 on a GPU."""

@@ -1,1 +1,0 @@
-"""Kernels of products by tiles of INT8."""

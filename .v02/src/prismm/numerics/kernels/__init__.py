@@ -1,1 +1,0 @@
-"""Kernels of simulated matrix units, that Numba compiles."""
