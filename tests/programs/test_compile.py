@@ -82,6 +82,8 @@ def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
 def test_forward_backward_and_shapes(made, seed):
     """What the interception gives, which other tests compare with exact arithmetic; one compilation for all."""
     model, x = branches(seed, torch.float64)
+    # The count is the process's.
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     compiled = prismm.compile(model, POLICY, dynamic=True)
     for size in (4, 3, 7):
         part = torch.cat([x, x])[:size]
@@ -100,7 +102,7 @@ def test_forward_backward_and_shapes(made, seed):
             expected.square().sum().backward()
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(mine, gradients(model), rtol=1e-11, atol=1e-11)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert 0 < torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 2
 
 
 @pytest.mark.slow

@@ -94,6 +94,8 @@ class Block:
         self.interception: Any = None
         self.meets_dynamo = False
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
+        # What `known_product` has found of the product that comes to the mode next.
+        self._met: tuple[Any, Any, Spot, Known] | None = None
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
         """A product that torch makes, called above autograd, or one on a GPU of which no derivative is wanted; None for
@@ -110,9 +112,14 @@ class Block:
             known = spot.backward
         found = known.get(_layout(number, *args))
         if found is None or not found.torchs:
-            if found is not None and found.above and not _wants_more(args):
-                return self._again(found, function, args, spot)
-            return function(*args) if spot.place.internal else None
+            if spot.place.internal:
+                return function(*args)
+            if found is not None and not _autocast():
+                if found.above and not _wants_more(args):
+                    return self._again(found, function, args, spot)
+                if node is None:
+                    self._met = function, args[-1], spot, found
+            return None
         start = _clock()
         value = found.run(*args)
         if value is not None:
@@ -137,6 +144,7 @@ class Block:
         try:
             return function(*args, **kwargs)
         finally:
+            self._met = None
             for _ in range(len(inner) + 1):
                 _pop_mode(None)
             for mode in reversed(inner):
@@ -146,6 +154,13 @@ class Block:
         """The product that an operator was asked for. number: of its overload, or -1 where layouts are not kept."""
         node = _autograd_node()
         if node is None:
+            met, self._met = self._met, None
+            if met is not None and met[0] is function and met[1] is args[-1]:
+                _, _, spot, found = met
+                self._remember_derivative(spot, args)
+                value = self._again(found, function, args, spot)
+                if value is not None:
+                    return value
             spot = self._spot_here(args)
             known = spot.forward
         else:
@@ -244,9 +259,13 @@ class Block:
     def _spot_here(self, args: Any) -> Spot:
         """Where a call of the program's comes from; noted for its backward products, if it will have some."""
         spot = self.spots.here()
+        self._remember_derivative(spot, args)
+        return spot
+
+    def _remember_derivative(self, spot: Spot, args: Any) -> None:
+        """`_remember`, where a derivative is wanted."""
         if _grad_enabled() and any(x.requires_grad for x in args if isinstance(x, torch.Tensor)):
             self._remember(spot)
-        return spot
 
     def _remember(self, spot: Spot) -> None:
         """Note where a call comes from whose node has just taken a number: its backward products will carry that."""
@@ -346,10 +365,8 @@ def _layout(number: int, *args: Any) -> Any:
 
 
 def _wants_more(args: Any) -> bool:
-    """Whether a call above autograd asks for derivatives, or comes where autocast or modes of functions see calls."""
-    if _function_modes() or _autocast():
-        return True
-    return _grad_enabled() and any(x.requires_grad for x in args)
+    """Whether a call above autograd asks for derivatives, or comes where modes of functions see calls."""
+    return bool(_function_modes()) or (_grad_enabled() and any(x.requires_grad for x in args))
 
 
 def _forget_older(origins: dict[int, Spot]) -> None:
