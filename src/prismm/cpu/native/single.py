@@ -32,8 +32,8 @@ _UP = 1.0 + 2.0**-20
 def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Job, outcome: Outcome) -> None:
     """out = RN(a @ b) for operands that are float32 numbers exactly."""
     start = time.perf_counter()
-    own = job.lower and a.dtype == np.float32 and _are_transposes(a, b)
-    a, b = (unlocked(x) if own else for_kernels(x, "float32") for x in (a, b))
+    symmetric = job.lower and a.dtype == np.float32 and _are_transposes(a, b)
+    a, b = (unlocked(x) if symmetric else for_kernels(x, "float32") for x in (a, b))
     m, k = a.shape
     n = b.shape[1]
     found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -42,20 +42,20 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
         product = workspace.empty((step * n,), np.float64)
         # Of a matrix and its own transpose one is widened, as it lies.
         row_energy = np.empty(m)
-        if own and a.flags.c_contiguous:
+        if symmetric and a.flags.c_contiguous:
             wide, column_energy = workspace.empty((m, k), np.float64).T, row_energy
             _widen_rows(a, wide.T, row_energy, job.workers)
         else:
             wide, column_energy = _widened_columns(b, job.workers, workspace)
-            row_energy = column_energy if own else row_energy
+            row_energy = column_energy if symmetric else row_energy
         column_norm = _norms(column_energy)
-        panel = product if own else workspace.empty((step, k), np.float64)
+        panel = product if symmetric else workspace.empty((step, k), np.float64)
         for i0 in range(0, m, step):
             i1 = min(m, i0 + step)
             met = min(n, i1) if job.lower else n
             c = product[: (i1 - i0) * met].reshape(i1 - i0, met)
             with np.errstate(all="ignore"):
-                if own:
+                if symmetric:
                     rows = wide[:, i0:i1].T
                     np.matmul(rows, wide[:, :i0], out=c[:, :i0])
                     np.matmul(rows, wide[:, i0:i1], out=c[:, i0:])  # by BLAS's syrk
@@ -75,7 +75,7 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
     entries = Entries(0, i, j)
     entries = entries.keep(~(outside_rows[i] | outside_columns[j]))
     outcome.count("certified", out.size - special - entries.i.size)
-    entries = by_lanes(a, b, out, entries, _norms(row_energy), column_norm, job.workers, outcome, own=own)
+    entries = by_lanes(a, b, out, entries, _norms(row_energy), column_norm, job.workers, outcome, symmetric=symmetric)
     repair(a, b, out, entries, job, outcome)
     outcome.time("repair", time.perf_counter() - start)
 
@@ -158,22 +158,22 @@ def by_lanes(
     workers: int,
     outcome: Outcome,
     *,
-    own: bool = False,
+    symmetric: bool = False,
 ) -> Entries:
-    """Recompute entries in 64 lanes; returns what their bound leaves open. own: a is b's transpose."""
+    """Recompute entries in 64 lanes; returns what their bound leaves open. symmetric: a is b's transpose."""
     from prismm.cpu.kernels.single import gather_single, lane_dots
 
     if entries.i.size == 0:
         return entries
     k = a.shape[1]
     # Entries share columns, each of which is copied once; of a matrix and its own transpose rows are such copies, too.
-    used, place = np.unique(np.concatenate([entries.j, entries.i]) if own else entries.j, return_inverse=True)
+    used, place = np.unique(np.concatenate([entries.j, entries.i]) if symmetric else entries.j, return_inverse=True)
     value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
     with Workspace() as workspace:
         columns = workspace.empty((used.size, k), np.float32)
         # Multiples of 16 elements, a line of the cache, so that workers hardly write to the same line.
         step = max(16, -(-k // workers) + 15 & ~15)
-        if own and a.flags.c_contiguous:
+        if symmetric and a.flags.c_contiguous:
             np.take(a, used, axis=0, out=columns)
         else:
             threads.spread(
@@ -181,7 +181,7 @@ def by_lanes(
             )  # fmt: skip
         norms = column_norm[used]
         ci = place[: entries.i.size]
-        rows, ri, norms_of_rows = (columns, place[entries.i.size :], norms) if own else (a, entries.i, row_norm)
+        rows, ri, norms_of_rows = (columns, place[entries.i.size :], norms) if symmetric else (a, entries.i, row_norm)
         in_slices(
             lambda s: lane_dots(rows, columns, ri[s], ci[s], norms_of_rows, norms, value[s], undecided[s]),
             entries.i.size, workers,
