@@ -251,7 +251,7 @@ def recompute(
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
-    listed_bytes = words * batches * parts * strip_list_bytes(strip)
+    listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
     space = program.allocate(torch.int8, max(space_of(panels, left.terms), listed_bytes) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
     vectors = left.batch * left.vectors + right.batch * right.vectors
@@ -337,13 +337,13 @@ def recompute_bytes(
         found += batches * magnitudes_bytes(rows, columns, k, parts, test)
         taken = taken_bytes(rows, columns, k, moduli, parts, batches, test, split)
         panels = panels_of(rows, columns, parts * k, batches, taken, test.precision)
-        found += max(space_of(panels, parts * k), words * strip_list_bytes(strip))
+        found += max(space_of(panels, parts * k), words * strip_list_bytes(min(strip, rows)))
     return found
 
 
-def strip_list_bytes(strip: int) -> int:
+def strip_list_bytes(rows: int) -> int:
     """Bytes of the list of what remains at the end, in the place of residues and digits, a strip of so many rows."""
-    return 8 * (strip // UNCERTIFIED_ROWS) * MANY_UNCERTIFIED
+    return 8 * -(-rows // UNCERTIFIED_ROWS) * MANY_UNCERTIFIED
 
 
 def joining_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:
