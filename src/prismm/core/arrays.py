@@ -212,7 +212,7 @@ _TRACE = "belongs to a trace"
 
 
 def refuse_traced(x: Any, name: str) -> None:
-    """OperandError for a tensor of which torch has to see what is made, where no operator makes it."""
+    """OperandError for a tensor that torch has to follow, where no operator does so."""
     why = why_traced(x)
     if why == REQUIRES_GRAD:
         raise OperandError(

@@ -62,7 +62,7 @@ def covariance(x: Any, /, *, ddof: int = 1) -> Any:
         the exact one. The matrix is Hermitian in every bit, its diagonal real; complex64 for complex64.
 
     Raises:
-        ShapeError: for what is no matrix of more than ``ddof`` rows. DTypeError: for what is no number.
+        ShapeError: if x is not a matrix, or has ``ddof`` rows or fewer. DTypeError: if its entries are not numbers.
         ArgumentError: for NaN, Inf, a ``ddof`` that is negative or no integer, integers beyond 2^53 and more than 2^26
             rows. OperandError: as `prismm.matmul`.
 

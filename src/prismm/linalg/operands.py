@@ -76,7 +76,7 @@ def operand_where_it_is(x: Any, name: str) -> Operand:
     """`operand`; a tensor on a GPU of one of the four types stays there.
 
     Raises:
-        What `operand` raises. OperandError: for a tensor of which torch has to see what is made.
+        The errors of `operand`. OperandError: if torch has to follow the tensor, because it requires grad or is traced.
     """
     if not stays(x):
         return operand(x, name)
@@ -97,7 +97,8 @@ def real_matrix_on_gpu(x: Any, name: str) -> Operand | None:
     """The same of a real matrix on a GPU, which stays there; None for anything else.
 
     Raises:
-        OperandError: for a tensor of which torch has to see what is made. ArgumentError: for NaN and Inf.
+        OperandError: if torch has to follow the tensor, because it requires grad or is traced.
+        ArgumentError: for NaN and Inf.
     """
     if not arrays.is_tensor(x) or not x.is_cuda:
         return None
@@ -131,7 +132,7 @@ def check_finite(x: NDArray[Any], name: str) -> None:
 
 
 def check_square(x: NDArray[Any], name: str) -> None:
-    """ShapeError for what is no square matrix, or batch of them."""
+    """ShapeError unless x is a square matrix, or a batch of them."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"{name} has shape {x.shape}; pass a square matrix (..., n, n)")
 

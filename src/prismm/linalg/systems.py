@@ -208,7 +208,7 @@ def _one(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target, source: 
 
 
 def _rounded(solution: Solution, real: np.dtype[Any], target: Target, matrix: Any) -> One:
-    """What `_answer` takes of a solution."""
+    """The parts of a solution that `_answer` needs."""
     value = rounded(solution.enclosure, real).fetched()
     solution = replace(solution, enclosure=solution.enclosure.fetched())
     return _reached(value, target), value, solution, row_norm(matrix)

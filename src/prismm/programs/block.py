@@ -94,7 +94,7 @@ class Block:
         self.interception: Any = None
         self.meets_dynamo = False
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
-        # What `known_product` has found of the product that comes to the mode next.
+        # The look-up of `known_product`, for the mode, which gets the same product next.
         self._met: tuple[Any, Any, Spot, Known] | None = None
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
@@ -123,10 +123,7 @@ class Block:
         start = _clock()
         value = found.run(*args)
         if value is not None:
-            seconds = _clock() - start
-            for tally in found.tallies:
-                tally[0] += 1
-                tally[1] += seconds
+            found.count(_clock() - start)
             if node is None and value.requires_grad:
                 self._remember(spot)
         return value
@@ -184,15 +181,15 @@ class Block:
             raise
         if value is None:
             return None
+        if not found.on_gpu:
+            found.count(_clock() - start)
+            return value
+        seconds = events = None
         if clock is not None:
             clock.stop()
-            for block, tally in zip(self.chain, found.tallies, strict=True):
-                block.owner.record.count(tally, clock.seconds, clock.events)
-        elif found.on_gpu:
-            for block, tally in zip(self.chain, found.tallies, strict=True):
-                block.owner.record.count(tally, None, None)
-        else:
-            found.count(_clock() - start)
+            seconds, events = clock.seconds, clock.events
+        for block, tally in zip(self.chain, found.tallies, strict=True):
+            block.owner.record.count(tally, seconds, events)
         return value
 
     def hidden(self, function: Any, what: str) -> None:
@@ -383,15 +380,16 @@ def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, boo
     found = direct.run_of(function, gemm, recipe)
     if found is not None:
         return *found, True, False
-    method, run = _described(gemm, recipe), direct_cuda.run_of(function, gemm, recipe)
-    if run is not None or gemm.target is not None:
-        return run, method, False, run is not None
+    method = _described(gemm, recipe)
+    if gemm.target is not None:
+        return None, method, False, False
 
     def by_steps(*args: Any) -> Any:
         again = gemms.gemm_of(function, args, {})
         return None if isinstance(again, str) else gemms.multiply(again, recipe)
 
-    return by_steps, method, False, False
+    run = direct_cuda.run_of(gemm, recipe, by_steps)
+    return run or by_steps, method, False, run is not None
 
 
 def _multiplied(

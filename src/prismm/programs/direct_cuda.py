@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from prismm.core import arrays
-from prismm.programs import gemms
 
 if TYPE_CHECKING:
     from prismm.programs.direct import Run
@@ -21,12 +20,16 @@ _OPERATORS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
 """Operators whose operands are those of `matmul`; of others the long way makes them."""
 
 
-def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> Run | None:
-    """What makes a product and others of its layout from the operator's arguments, for a recipe whose products the data
-    do not change; it returns None where it is for torch to refuse the arguments. None for a product that is made
-    otherwise.
+def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
+    """A function that makes this product and others of its layout from the operator's arguments; None for a product
+    that the fast path does not take.
+
+    Args:
+        gemm: the product; it has no target.
+        recipe: one whose products do not depend on the data.
+        otherwise: makes what the fast path does not know yet; it returns None for arguments that torch has to refuse.
     """
-    if gemm.operator not in _OPERATORS or gemm.target is not None or not gemm.a.is_cuda or arrays.sharded(gemm.a):
+    if gemm.operator not in _OPERATORS or not gemm.a.is_cuda or arrays.sharded(gemm.a):
         return None
     if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
         return None
@@ -40,8 +43,7 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> Run | None:
             a.detach() if a.requires_grad else a, b.detach() if b.requires_grad else b, keywords, None
         )  # fmt: skip
         if value is None:
-            again = gemms.gemm_of(function, args, {})
-            return None if isinstance(again, str) else gemms.multiply(again, recipe)
+            return otherwise(*args)
         if not adds:
             return value
         c = args[0]

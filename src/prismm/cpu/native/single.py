@@ -49,7 +49,7 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
             wide, column_energy = _widened_columns(b, job.workers, workspace)
             row_energy = column_energy if symmetric else row_energy
         column_norm = _norms(column_energy)
-        panel = product if symmetric else workspace.empty((step, k), np.float64)
+        panel = workspace.empty((0 if symmetric else step, k), np.float64)
         for i0 in range(0, m, step):
             i1 = min(m, i0 + step)
             met = min(n, i1) if job.lower else n

@@ -1,7 +1,7 @@
 """Tickets of work that programs of one kernel share, and stages that wait for each other.
 
-Programs take tickets in the order of the work. The program that holds an earlier ticket is running, and never waits for
-a later one. Programs therefore never deadlock, even if few run at once.
+Tickets are numbered in the order of the work. A program waits only for work with earlier tickets, and the programs that
+hold those tickets are already running. So the kernel cannot deadlock, however few of its programs run at the same time.
 """
 
 import triton
