@@ -50,7 +50,7 @@ def check(a: Any, b: Any, c: Any, /, *, engine: str | None = None, threads: int 
         ShapeError: for shapes that do not fit, or a c of another shape than the product.
         DTypeError: for element types that prismm does not multiply, a c of another type, or a real c of complex
             operands.
-        OperandError: for what is no array, a prepared operand, or arrays of different kinds or devices.
+        OperandError: for an operand that is not an array, a prepared operand, or arrays of different kinds or devices.
         ArgumentError, EngineError: as `matmul`, for the engine.
 
     >>> import numpy as np, prismm

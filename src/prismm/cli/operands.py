@@ -100,7 +100,7 @@ def operands(
     """What the options ask for: a and b, or `count` random terms, or the published sum, if all formats have it.
 
     Raises:
-        ArgumentError: for what is no number, or only one of a and b.
+        ArgumentError: for a value that is not a number, or only one of a and b.
         ShapeError: if a and b differ in length.
     """
     if (a is None) != (b is None):

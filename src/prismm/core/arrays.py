@@ -43,7 +43,7 @@ def normalise(x: Any, name: str) -> Array:
     """The operand as a NumPy array of a type that prismm multiplies.
 
     Raises:
-        OperandError: for what is no array, a tensor on another device or one whose gradient would be lost.
+        OperandError: if x is not an array, for a tensor on another device or one whose gradient would be lost.
         DTypeError: for other element types (object, strings, dates, …).
     """
     if isinstance(x, np.ndarray):

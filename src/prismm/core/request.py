@@ -44,7 +44,7 @@ class Request:
 
 
 def finite_scalar(x: Any, name: str) -> complex:
-    """The scalar as a complex number; ArgumentError for what is no finite number."""
+    """The scalar as a complex number; ArgumentError unless it is a finite number."""
     try:
         value = complex(x)
     except OverflowError:  # of an integer whose digits may be too many to print

@@ -16,7 +16,7 @@ def loads(text: str) -> Any:
     """What a JSON text says.
 
     Raises:
-        ValueError: for what is no JSON. TypeError: for what is no text. RecursionError: where it is nested too deeply.
+        ValueError: if the text is not JSON. TypeError: unless it is text. RecursionError: if it is nested too deep.
 
     >>> loads('{"a": [1, 2.5, null]}')
     {'a': [1, 2.5, None]}

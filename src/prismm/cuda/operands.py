@@ -69,7 +69,7 @@ def shared(x: Any, name: str) -> torch.Tensor:
     """A tensor of the same memory.
 
     Raises:
-        OperandError: for what is not on a GPU, cannot be read, is sparse, or would lose its derivative.
+        OperandError: if x is not on a GPU, cannot be read, is sparse, or would lose its derivative.
     """
     import torch
 

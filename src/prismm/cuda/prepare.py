@@ -32,7 +32,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     """`prismm.prepare` of a matrix on a GPU; nothing waits.
 
     Raises:
-        ShapeError: for what is no matrix. EngineError: for schemes that do not run on a GPU, or too little memory.
+        ShapeError: unless x is a matrix. EngineError: for schemes that do not run on a GPU, or too little memory.
     """
     import torch
 

@@ -44,7 +44,7 @@ def read(path: Path, allocate: mtx.Allocate) -> np.ndarray[Any, Any]:
     """The matrix in ``path``, float64. ``allocate(shape, dtype, order)`` gives the zeroed array to fill.
 
     Raises:
-        FileError: for what is no number, with the line.
+        FileError: for a field that is not a number, with the line.
     """
     shape = describe(path)
     out = allocate(shape, np.dtype(np.float64), "C")

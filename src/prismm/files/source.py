@@ -27,7 +27,7 @@ def open_regular(path: Path) -> BufferedReader:
     Nothing blocks: opening a pipe that nobody writes to would.
 
     Raises:
-        FileError: for what is no regular file. OSError: for what cannot be opened.
+        FileError: unless it is a regular file. OSError: for what cannot be opened.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     mode = os.fstat(handle).st_mode

@@ -62,7 +62,7 @@ def _read(operands: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Any
     """The operands as NumPy arrays, and how a result goes back; as they are on a GPU, in chunks or in shards.
 
     Raises:
-        OperandError: for what is no array, or arrays of different kinds. DTypeError: for a b that float64 cannot hold.
+        OperandError: unless all are arrays of one kind. DTypeError: for a b that float64 cannot hold.
     """
     values = [x for x in operands.values() if not isinstance(x, Prepared)]
     if any(map(arrays.lives_on_gpu, operands.values())) or arrays.chunked(*values) or arrays.sharded(*values):

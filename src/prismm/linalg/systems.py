@@ -72,7 +72,7 @@ def solve(
 
     Raises:
         NotCertified: for a singular matrix, and where a proof is out of reach; its ``result`` and ``report`` have what
-            is known. ShapeError, DTypeError, OperandError, AccuracyError: for what is no system.
+            is known. ShapeError, DTypeError, OperandError, AccuracyError: for bad arguments.
         ArgumentError: for NaN, Inf, integers beyond 2^53, and with assume="pos" a matrix that is not Hermitian.
 
     Sources: Krawczyk 1969; Rump 1990, 2009, 2010; Carson and Higham 2018.

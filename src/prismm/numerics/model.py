@@ -248,8 +248,8 @@ class EngineModel(Model):
         """The model of a JSON text.
 
         Raises:
-            ArgumentError: for what is no JSON, of another kind or a newer version, has unknown or missing keys, or
-                values that make no model.
+            ArgumentError: if the text is not JSON, is of another kind or a newer version, has unknown or missing keys,
+                or has values that make no model.
         """
         try:
             return cls.from_dict(_loaded(text))

@@ -61,7 +61,7 @@ def array(what: str, given: ArrayLike) -> NDArray[np.float64]:
     """Real numbers as float64.
 
     Raises:
-        OperandError: for what is no array, such as lists of different lengths.
+        OperandError: for an operand that is not an array, such as lists of different lengths.
         DTypeError: for an array of other things.
     """
     import numpy as np

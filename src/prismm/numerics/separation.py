@@ -112,7 +112,7 @@ def separate(
 
 
 def natural(name: str, value: object) -> None:
-    """ArgumentError for what is no natural number."""
+    """ArgumentError unless it is a natural number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 0:
         raise ArgumentError(f"{name}={value!r}; pass an integer of 0 or more")
 

@@ -58,7 +58,7 @@ def compile(
         is called. Fused attention stays as it is.
 
     Raises:
-        ArgumentError, AccuracyError: for what is no policy, a policy for another model, or a backend.
+        ArgumentError, AccuracyError: for an argument that is not a policy, a policy for another model, or a backend.
 
     >>> import prismm, torch
     >>> model = prismm.compile(torch.nn.Linear(3, 2), "correctly-rounded")  # compiled when it is first called

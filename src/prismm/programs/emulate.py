@@ -49,9 +49,9 @@ class emulate(contextlib.ContextDecorator):
         dependencies: keep, too, which calls' results went into each call (`Call.after`); implies calls.
 
     Raises:
-        ArgumentError, AccuracyError: for what is no policy, or a policy for another model, and for a decorated
-        generator or coroutine, which would run outside the block. Within the block, the errors
-        of `matmul` for a scheme that cannot make a product, with a note of the place.
+        ArgumentError, AccuracyError: for an argument that is not a policy, a policy for another model, and a decorated
+            generator or coroutine, which would run outside the block. Within the block, the errors of `matmul` for a
+            scheme that cannot make a product, with a note of the place.
 
     >>> import prismm, torch
     >>> a, b = torch.tensor([[1e8, 1.0, -1e8]]), torch.ones(3, 1)

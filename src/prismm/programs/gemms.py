@@ -153,7 +153,7 @@ def products() -> tuple[Any, ...]:
 
 
 def operator_of(function: Any) -> str | None:
-    """The operator that an aten overload belongs to, or None for what is no product."""
+    """The operator that an aten overload belongs to, or None if it makes no product."""
     entry = _table().get(function)
     return entry[0] if entry is not None else None
 

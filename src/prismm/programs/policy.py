@@ -141,7 +141,7 @@ class Policy:
         note: words for people.
 
     Raises:
-        ArgumentError: for what is no rule.
+        ArgumentError: for an element that is not a rule.
 
     >>> policy = Policy([Rule(module="head", off=True), Rule(accuracy="native", reproducible=True)])
     >>> policy.recipe("encoder.0", "addmm").reproducible, policy.recipe("head", "mm").off
@@ -237,8 +237,8 @@ class Policy:
         """The policy of a JSON text.
 
         Raises:
-            ArgumentError, AccuracyError: for what is no JSON, of another kind or a newer version, has unknown keys, or
-                rules that say nothing or what prismm does not know.
+            ArgumentError, AccuracyError: if the text is not JSON, is of another kind or a newer version, has unknown
+                keys, or has rules that say nothing or ask for something that prismm does not know.
         """
         try:
             content = strict_json.loads(text)

@@ -44,7 +44,7 @@ class Test:
 
 
 def _sums(*terms: float) -> tuple[tuple[float, float], ...]:
-    """Products with a = 1 (Eq. 3); a = 2^-12 for what is no multiple of binary16's smallest subnormal."""
+    """Products with a = 1 (Eq. 3); a = 2^-12 where one is not a multiple of binary16's smallest subnormal."""
     return tuple((1.0, term) if term % 2.0**-24 == 0 else (2.0**-12, term * 2.0**12) for term in terms)
 
 

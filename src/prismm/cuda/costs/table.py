@@ -168,8 +168,8 @@ class Rates:
         """The table of a text.
 
         Raises:
-            FileError: for what is no such table, of another version, incomplete, with unknown keys, or with numbers
-                that are not positive.
+            FileError: if the text is not such a table, is of another version or incomplete, or has unknown keys or
+                numbers that are not positive.
         """
         try:
             content = strict_json.loads(text)

@@ -79,7 +79,7 @@ class HardwareEngine:
 
         Raises:
             ShapeError: for other shapes.
-            ArgumentError: for what is no pattern of the formats.
+            ArgumentError: for integers that are not patterns of the formats.
             EngineError: if the launch fails.
         """
         import numpy as np
