@@ -122,7 +122,9 @@ def _by_powers(a: NDArray[Any], entries: Entries, job: Job) -> Sum | None:
     if not powers or alpha.real == 0.0:
         return None
     # Rows that are not finite have no entries here.
-    if any(((x * alpha.real / alpha.real != x) & np.isfinite(x)).any() for x in real_parts(a)):
+    if abs(alpha.real) != 1.0 and any(
+        ((x * alpha.real / alpha.real != x) & np.isfinite(x)).any() for x in real_parts(a)
+    ):
         return None
     if c is None or beta.real == 0.0:
         return Sum(entries.part, alpha.real)

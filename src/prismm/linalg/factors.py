@@ -98,15 +98,38 @@ def _lu_inverse(a: Floats, device: Any) -> Any:
 
         found, info = torch.linalg.inv_ex(_tensor(a.T, device))
         return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
-    # To solve with the identity takes more operations than LAPACK's inverse and a fraction of its time. That gives the
-    # right inverse, column by column: of the transpose, which is the matrix by columns, it is the left one, row by row.
+    # That of the transpose, which is the matrix by columns, is the right inverse of it: the left one here, by rows.
     if (linalg := _scipy()) is not None:
-        _, _, x, info = linalg.lapack.dgesv(a.T, np.eye(len(a), order="F"), overwrite_b=1)
-        return np.asarray(x.T, np.float64) if info == 0 else None
+        lu, pivots, info = linalg.lapack.dgetrf(a.T)
+        return _inverse_of_factors(lu, pivots, linalg) if info == 0 else None
     try:
         return np.ascontiguousarray(np.linalg.inv(a.T).T, np.float64)
     except np.linalg.LinAlgError:
         return None
+
+
+def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], linalg: Any) -> Floats:
+    """The transpose of U⁻¹·L⁻¹ with its rows in A's order, for A's columns factorised by LAPACK.
+
+    L⁻¹ by columns is lower triangular, so this takes 2n³ operations. To solve with the identity takes 8/3 n³. LAPACK's
+    own inverse takes 2n³, too, and in OpenBLAS more time than that.
+    """
+    n = len(lu)
+    # By rows the transposes lie as LAPACK has them by columns.
+    lower, _ = linalg.lapack.dtrtri(np.triu(lu.T, 1).T, lower=1, unitdiag=1, overwrite_c=1)
+    lower[np.arange(n), np.arange(n)] = 1.0
+    x = linalg.blas.dtrsm(1.0, lu, lower, overwrite_b=1)
+    found: Floats = np.empty((n, n))
+    found[_order(pivots)] = x.T
+    return found
+
+
+def _order(pivots: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows in the order in which LAPACK's interchanges leave them."""
+    rows = np.arange(len(pivots))
+    for i, j in enumerate(pivots):
+        rows[[i, j]] = rows[[j, i]]
+    return rows
 
 
 def _inverse_on_device(a: Any) -> Any:
@@ -154,9 +177,7 @@ def _pivoted(a: Any) -> tuple[NDArray[np.intp], Any, Any] | None:
         lu, swaps, info = (lu if stays else lu.numpy()), swapped.cpu().numpy() - 1, int(status)
     if info != 0 or not all_finite(lu):
         return None
-    rows = np.arange(len(a))
-    for i, j in enumerate(swaps):
-        rows[[i, j]] = rows[[j, i]]
+    rows = _order(swaps)
     if stays:
         return rows, lu.tril(-1) + identity(len(a), lu), lu.triu()
     return rows, np.tril(lu, -1) + np.eye(len(a)), np.triu(lu)

@@ -61,6 +61,13 @@ def product(
         return result
 
 
+LOWER_PANELS, LOWER_PANEL = 8, 128
+"""Panels of columns, and the narrowest, of a product without entries above the diagonal. Each begins at the diagonal.
+
+NumPy multiplies half of a matrix and its own transpose, too, and then copies entry by entry.
+"""
+
+
 def _energy(x: NDArray[Any]) -> float:
     """Σ|x|² in x's own precision; Inf or NaN where that overflows or x is not finite."""
     with np.errstate(all="ignore"):
@@ -226,7 +233,11 @@ def multiply(
         # overflows.
         kind, wide = np.result_type(kind, np.float64), True
         x, y = a.astype(kind), b.astype(kind)
-    if plain:
+    if plain and job.lower:
+        step = max(LOWER_PANEL, -(-len(out) // LOWER_PANELS))
+        for j in range(0, len(out), step):
+            product(x[j:], y[:, j : j + step], out[j:, j : j + step], as_torch=as_torch)
+    elif plain:
         product(x, y, out, as_torch=as_torch)
     else:
         assert job.epilogue is not None

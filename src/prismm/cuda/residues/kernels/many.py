@@ -262,16 +262,16 @@ def _split_task(
     pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
     depths = pitch // TERMS
     member = task // ((height // VECTORS) * depths)
-    at = first + (task // depths % (height // VECTORS) * VECTORS).to(tl.int32) + tl.arange(0, VECTORS)
+    at = first + task // depths % (height // VECTORS) * VECTORS + tl.arange(0, VECTORS)
     batch = first_of_group + member
     # A matrix of which there is one serves the whole group.
     if (batch < batches) & ((member == 0) | (row_batches > 1)):
-        batch = batch % row_batches
+        batch = wide(batch % row_batches)
         plane = wide(height) * pitch
         split_tile(
             a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + at,
-            powers, base, left + member * moduli * plane, row_lost + batch * m, at, first,
-            (task % depths * TERMS).to(tl.int32), m, all_vectors, terms, bits, balance, moduli, plane, pitch, part,
+            powers, base, left + wide(member) * moduli * plane, row_lost + batch * m, at, first,
+            task % depths * TERMS, m, all_vectors, terms, bits, balance, moduli, plane, pitch, part,
             PARTS, ALONG, RIGHT, TERMS,
         )  # fmt: skip
 
@@ -285,9 +285,9 @@ def _product_task(
     """A tile of digits of one modulus, unless all strips that it belongs to are repaired."""
     pitch, height, width = multiple(pitch, DEPTH), multiple(height, SIDE), multiple(width, SIDE)
     across = width // SIDE
-    tiles = wide(height // SIDE) * across
-    tile, t, member = task % tiles, task // tiles % moduli, task // (tiles * moduli)
-    down, over = (tile // across * SIDE).to(tl.int32), (tile % across * SIDE).to(tl.int32)
+    tiles = (height // SIDE) * across
+    tile, t, member = task % tiles, task // tiles % moduli, wide(task // (tiles * moduli))
+    down, over = tile // across * SIDE, tile % across * SIDE
     strip = (i_first + down) // STRIP + tl.arange(0, SIDE // STRIP)
     block = (j_first + over) // COLUMNS + tl.arange(0, SIDE // COLUMNS)
     batch = first_of_group + member
@@ -313,11 +313,11 @@ def _join_task(
     """The flagged entries of SHARE rows of a strip, of which a list is made first: there may be few."""
     WIDTH: tl.constexpr = COLUMNS // 32
     strips_across = width // COLUMNS
-    member = task // ((height // SHARE) * strips_across)
+    member = wide(task // ((height // SHARE) * strips_across))
     batch = first_of_group + member
-    first = (task // strips_across % (height // SHARE) * SHARE).to(tl.int32)
+    first = task // strips_across % (height // SHARE) * SHARE
     strip = (i_first + first) // STRIP
-    block = j_first // COLUMNS + (task % strips_across).to(tl.int32)
+    block = j_first // COLUMNS + task % strips_across
     word = (batch * PARTS + part) * words + strip * blocks + block
     tiles = tiles_of(flags, word, (strip < words // blocks) & (block < blocks) & (batch < batches))
     if tiles != 0:
@@ -388,38 +388,46 @@ def multiply_again(
         left_bits, right_bits = shared_bits(of_rows, of_columns, left_bits + right_bits)
     row_panels, column_panels = tl.cdiv(m, height), tl.cdiv(n, width)
     depths = pitch // TERMS
-    row_splits, column_splits = wide(height // VECTORS) * depths * group, wide(width // VECTORS) * depths * group
-    splits = row_splits + column_splits
-    products = wide(height // SIDE) * (width // SIDE) * moduli * group
-    each = splits + products + wide(height // SHARE) * (width // COLUMNS) * group
-    total = each * (row_panels * column_panels * PARTS * tl.cdiv(batches, group))
+    row_splits, column_splits = (height // VECTORS) * depths * group, (width // VECTORS) * depths * group
+    products = (height // SIDE) * (width // SIDE) * moduli * group
+    each = column_splits + products + (height // SHARE) * (width // COLUMNS) * group
+    # Rows serve all panels of columns, and both parts.
+    alike = column_panels * PARTS
+    groups = wide(tl.cdiv(batches, group))
+    total = groups * row_panels * (wide(each) * alike + row_splits)
     tickets = state + RUN + 2 * run
     done = tickets + 1
-    # What this program has waited for.
+    # What this program has waited for; where the step of the ticket begins, and its number.
     known = tl.full([], -1, tl.int64)
+    start = tl.full([], 0, tl.int64)
+    step = tl.full([], 0, tl.int32)
+    of_rows = row_splits
     ticket = take(tickets)
     while ticket < total:
-        step = ticket // each
-        task = ticket % each
+        while ticket - start >= of_rows + each:
+            start += of_rows + each
+            step += 1
+            of_rows = tl.where(step % alike == 0, row_splits, 0)
+        task = (ticket - start).to(tl.int32)
+        splits = of_rows + column_splits
         # Where the ticket's stage begins.
-        begin = step * each + tl.where(task < splits, 0, tl.where(task < splits + products, splits, splits + products))
+        begin = start + tl.where(task < splits, 0, tl.where(task < splits + products, splits, splits + products))
         if begin > known:
             wait_for(done, begin)
             known = begin
-        j_first = (step % column_panels * width).to(tl.int32)
-        part = (step // column_panels % PARTS).to(tl.int32)
-        i_first = (step // (column_panels * PARTS) % row_panels * height).to(tl.int32)
-        first_of_group = step // (column_panels * PARTS * row_panels) * group
+        j_first = step % column_panels * width
+        part = step // column_panels % PARTS
+        i_first = step // alike % row_panels * height
+        first_of_group = step // (alike * row_panels) * group
         if task < splits:
-            # Rows serve all panels of columns, and both parts.
-            if task >= row_splits:
+            if task >= of_rows:
                 _split_task(
-                    task - row_splits, b, b_batch, b_column, b_step, columns, measures, right, lost + row_batches * m,
+                    task - of_rows, b, b_batch, b_column, b_step, columns, measures, right, lost + row_batches * m,
                     powers + SYSTEMS * (MODULI * POWERS), base, j_first, first_of_group, row_batches * m, n, vectors,
                     terms, right_bits, balance, moduli, batches, column_batches, width, pitch, part, PARTS, B_ALONG,
                     True,
                 )  # fmt: skip
-            elif (j_first == 0) & (part == 0):
+            else:
                 _split_task(
                     task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS),
                     base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches,

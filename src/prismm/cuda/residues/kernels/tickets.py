@@ -10,21 +10,23 @@ import triton.language as tl
 
 @triton.jit
 def take(tickets):
-    """The next ticket."""
-    return tl.atomic_add(tickets, 1)
+    """The next ticket. What others stored is seen after `wait_for` alone."""
+    return tl.atomic_add(tickets, 1, sem="relaxed")
 
 
 @triton.jit
 def finished(done):
     """Tell that the work of a ticket is done: what any thread of the program stored is seen by whoever `wait_for`s."""
     tl.debug_barrier()
-    tl.atomic_add(done, 1)
+    tl.atomic_add(done, 1, sem="release")
 
 
 @triton.jit
 def wait_for(done, count):
     """Go on when the work of so many tickets is done."""
-    seen = tl.atomic_add(done, 0)
+    seen = tl.atomic_add(done, 0, sem="relaxed")
     while seen < count:
-        seen = tl.atomic_add(done, 0)
+        seen = tl.atomic_add(done, 0, sem="relaxed")
+    # One look acquires, as each that does empties the L1 cache.
+    tl.atomic_add(done, 0, sem="acquire")
     tl.debug_barrier()
