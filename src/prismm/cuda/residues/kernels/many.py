@@ -263,10 +263,10 @@ def _split_task(
     depths = pitch // TERMS
     member = task // ((height // VECTORS) * depths)
     at = first + task // depths % (height // VECTORS) * VECTORS + tl.arange(0, VECTORS)
-    batch = first_of_group + member
+    batch = wide(first_of_group + member)
     # A matrix of which there is one serves the whole group.
     if (batch < batches) & ((member == 0) | (row_batches > 1)):
-        batch = wide(batch % row_batches)
+        batch = batch % row_batches
         plane = wide(height) * pitch
         split_tile(
             a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + at,

@@ -59,12 +59,6 @@ def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
 
 
 @triton.jit
-def _digit(at, inside, plane, t, moduli):
-    """Of the t-th modulus; 0 beyond the last one."""
-    return tl.load(at + wide(plane) * t, mask=inside & (moduli > t), other=0).to(tl.int32)
-
-
-@triton.jit
 def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
     """C' of some entries: h + m + t in units of the third limb left, limbs shifted out, and the bound of `_window`."""
     s0 = tl.zeros(at.shape, tl.float64)
@@ -76,33 +70,20 @@ def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
     s6 = s0
     s7 = s0
     s8 = s0
-    d0 = _digit(at, inside, plane, 0, moduli)
-    d1 = _digit(at, inside, plane, 1, moduli)
-    d2 = _digit(at, inside, plane, 2, moduli)
-    d3 = _digit(at, inside, plane, 3, moduli)
-    for t in range(0, moduli, 4):
-        # Digits of four moduli are on their way while those before are weighed.
-        n0 = _digit(at, inside, plane, t + 4, moduli)
-        n1 = _digit(at, inside, plane, t + 5, moduli)
-        n2 = _digit(at, inside, plane, t + 6, moduli)
-        n3 = _digit(at, inside, plane, t + 7, moduli)
-        for x in tl.static_range(4):
-            digit = d0 if x == 0 else d1 if x == 1 else d2 if x == 2 else d3
-            # Digits beyond the last modulus are 0, times weights of the last one.
-            of_t = tl.minimum(t + x, moduli - 1)
-            p = tl.load(reduction + 3 * of_t)
-            d = tl.where(digit > 127, digit - p, digit).to(tl.float64)
-            w = system + CONSTANTS + LIMBS * of_t
-            s0 = tl.fma(d, tl.load(w), s0)
-            s1 = tl.fma(d, tl.load(w + 1), s1)
-            s2 = tl.fma(d, tl.load(w + 2), s2)
-            s3 = tl.fma(d, tl.load(w + 3), s3)
-            s4 = tl.fma(d, tl.load(w + 4), s4)
-            s5 = tl.fma(d, tl.load(w + 5), s5)
-            s6 = tl.fma(d, tl.load(w + 6), s6)
-            s7 = tl.fma(d, tl.load(w + 7), s7)
-            s8 = tl.fma(d, tl.load(w + 8), s8)
-        d0, d1, d2, d3 = n0, n1, n2, n3
+    for t in tl.range(0, moduli, loop_unroll_factor=4):
+        digit = tl.load(at + wide(plane) * t, mask=inside, other=0).to(tl.int32)
+        p = tl.load(reduction + 3 * t)
+        d = tl.where(digit > 127, digit - p, digit).to(tl.float64)
+        w = system + CONSTANTS + LIMBS * t
+        s0 = tl.fma(d, tl.load(w), s0)
+        s1 = tl.fma(d, tl.load(w + 1), s1)
+        s2 = tl.fma(d, tl.load(w + 2), s2)
+        s3 = tl.fma(d, tl.load(w + 3), s3)
+        s4 = tl.fma(d, tl.load(w + 4), s4)
+        s5 = tl.fma(d, tl.load(w + 5), s5)
+        s6 = tl.fma(d, tl.load(w + 6), s6)
+        s7 = tl.fma(d, tl.load(w + 7), s7)
+        s8 = tl.fma(d, tl.load(w + 8), s8)
     # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
     times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
     of_p = system + 2
