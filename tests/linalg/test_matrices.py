@@ -196,6 +196,23 @@ def test_scaling_is_that_of_arrays(rng):
     judge.assert_each(check, [(0, 1), (-3, 4), (-200, 200), (-540, -530)])
 
 
+def test_scaled_arrays_are_exact_and_have_largest_entries_near_one(rng):
+    """By multiplications, and beyond their powers of two by `ldexp`; in several strips."""
+
+    def check(case):
+        low, high = case
+        a = rng.standard_normal((70, 50)) * 2.0 ** rng.integers(low, high, (70, 1)) * 2.0 ** rng.integers(-3, 4, 50)
+        a[3], a[:, 5] = 0.0, 0.0
+        scaled, _, (rows, columns, _) = matrices.scaling(a, np.zeros((70, 1)))
+        judge.assert_same_bits(scaled, np.ldexp(a, rows[:, None] + columns))
+        judge.assert_same_bits(np.ldexp(scaled, -(rows[:, None] + columns)), a)
+        largest = np.abs(scaled).max(axis=0)
+        assert (np.delete(largest, 5) >= 0.5).all() and (largest < 1.0).all() and largest[5] == 0.0
+        assert rows[3] == columns[5] == 0
+
+    judge.assert_each(check, [(0, 1), (-300, 300), (-700, 700), (-900, -800), (800, 900)])
+
+
 def test_parts_of_proofs(rng):
     products = Products(DEVICE)
     for low in (0, -300, -1070):

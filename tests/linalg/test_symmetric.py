@@ -9,6 +9,7 @@ import torch
 import prismm
 import prismm.linalg
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.native import product as native_product
 from prismm.cpu.native import single
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.product import Product
@@ -158,6 +159,28 @@ def test_hostile_data_have_the_bits_of_the_whole_product(name, kind, seed, monke
             monkeypatch.undo()
             judge.assert_same_bits(np.tril(found), np.tril(whole))
             judge.assert_same_bits(np.triu(found, 1), np.triu(np.conj(whole.T), 1))
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_panels_of_native_products_begin_at_the_diagonal(name, kind, seed, monkeypatch):
+    monkeypatch.setattr(native_product, "LOWER_PANEL", 24)
+    sizes, product = [], native_product.product
+
+    def noted(a, b, out=None, **rest):
+        sizes.append((a.shape[0], b.shape[1]))
+        return product(a, b, out, **rest)
+
+    monkeypatch.setattr(native_product, "product", noted)
+    a = HOSTILE[name](70, 41, 3, seed, kind)[0]
+    found = prismm.linalg.herk(a, scheme="native")
+    if np.isfinite(a).all():
+        assert sizes[:3] == [(70, 24), (46, 24), (22, 22)]
+    right = np.ascontiguousarray(np.conj(a.T))
+    exact = exact_gemm(1.0, a, right)
+    judge.assert_meets("native", exact, judge.magnitudes(a, right), found, judge.entry_terms(a, found))
+    assert np.array_equal(found, np.conj(found.T), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))

@@ -6,6 +6,7 @@ Inductor compiles for seconds, so the cases are few and each checks much.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import subprocess
@@ -111,7 +112,9 @@ def test_policies_do_not_share_graphs(made, seed):
     layer = torch.nn.Linear(40, 3, bias=False)
     x = torch.randn(5, 40)
     recipes = ["native", "correctly-rounded", "1e-09", "scheme=words:tf32x3", "native reproducible"]
-    recipes += [f"scheme=residues:{moduli}" for moduli in range(8, 13)]
+    # Without graphs of its own for each, all policies of a model share one limit, as Dynamo says in a warning.
+    isolated = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+    recipes += [f"scheme=residues:{moduli}" for moduli in range(8, 13 if isolated else 10)]
     compiled = []
     with torch.no_grad():
         for recipe in recipes:

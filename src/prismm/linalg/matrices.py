@@ -290,8 +290,10 @@ def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> F
 def _scaled_rows(x: Floats, rows: Any, out: Floats, columns: Any = 0) -> Floats:
     """x·2^(rows + columns), rounded once; several times as fast as `ldexp` where all powers are float64s."""
     if max(np.abs(rows).max(initial=0), np.abs(columns).max(initial=0)) > REACH:
-        return np.ldexp(x, rows + columns, out=out)
-    return np.multiply(x, np.ldexp(1.0, rows) * np.ldexp(1.0, columns), out=out)
+        np.ldexp(x, rows + columns, out=out)
+    else:
+        np.multiply(x, np.ldexp(1.0, rows) * np.ldexp(1.0, columns), out=out)
+    return out
 
 
 def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -55,7 +55,8 @@ def compile(
 
     Returns:
         What torch.compile returns. The gradients of what it computes go through the policy too, wherever ``backward``
-        is called. Fused attention stays as it is.
+        is called. Fused attention stays as it is. Where torch.compile has no ``isolate_recompiles``, all policies of
+        one model share Dynamo's limit of recompilations: beyond it products are torch's own, and Dynamo warns.
 
     Raises:
         ArgumentError, AccuracyError: for an argument that is not a policy, a policy for another model, or a backend.
