@@ -5,6 +5,7 @@ What a proof asks of a matrix as a whole is here for both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -280,8 +281,13 @@ def _exponents(a: Floats) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats | None:
     """The matrix times powers of two; None where that loses a bit."""
     scaled: Floats = np.empty_like(a)
+    least = int(rows.min(initial=0)) + int(columns.min(initial=0))
     for at in _strips(a):
         _scaled_rows(a[at], rows[at, None], scaled[at], columns)
+        smallest = float(np.abs(a[at]).min(initial=np.inf))
+        # Products in the normal range are exact.
+        if smallest > 0.0 and math.frexp(smallest)[1] - 1 + least >= -1022:
+            continue
         if not (_scaled_rows(scaled[at], -rows[at, None], np.empty_like(a[at]), -columns) == a[at]).all():
             return None
     return scaled
