@@ -65,8 +65,10 @@ def test_vmap_has_the_bits_of_each_product(keywords, rng):
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((4, 5), (5, 3)), ((5,), (5, 3)), ((4, 5), (5,)), ((5,), (5,)), ((2, 4, 5), (5, 3)), ((4, 5), (2, 5, 3)),
-     ((2, 1, 4, 5), (3, 5, 2)), ((1, 4, 5), (2, 5, 3)), ((5,), (2, 5, 3))],
+    [((4, 5), (5, 3)), ((5,), (5, 3)), ((4, 5), (5,)), ((5,), (5,)), ((2, 1, 4, 5), (3, 5, 2)), *(
+        pytest.param(*shapes, marks=pytest.mark.slow)
+        for shapes in (((2, 4, 5), (5, 3)), ((4, 5), (2, 5, 3)), ((1, 4, 5), (2, 5, 3)), ((5,), (2, 5, 3)))
+    )],
 )  # fmt: skip
 def test_gradients_are_products_rounded_once(left, right, rng):
     """An operand that is repeated over a batch has one sum, also where parts of it cancel."""
