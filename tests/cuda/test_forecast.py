@@ -102,6 +102,7 @@ def test_nine_in_ten_of_all_families_are_within_a_half(monkeypatch):
     assert np.mean(np.array(ratios) < 1.5) > 0.9 and np.mean(np.array(ratios) < 2.0) > 0.95, sorted(ratios)[-9:]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
 @pytest.mark.parametrize("given", [ROUNDED, SAME], ids=["rounded", "same"])
 @pytest.mark.parametrize("name", ["phi4", "shadowed", "wide_rows_and_columns"])

@@ -65,7 +65,8 @@ def interpret_as(rank: int, kind: str) -> None:
 def _context() -> Any:
     """Processes that are forked from one that has imported what all of them need."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.distributed.cases"])
+    # Beside the cases what their first products import: Dynamo for DTensors, Numba for the engines.
+    context.set_forkserver_preload(["tests.distributed.cases", "torch._dynamo", "prismm.cpu.backend"])
     return context
 
 

@@ -55,15 +55,17 @@ def test_bits_of_all_families(name, ranks, rng):
         assert not failed, failed
 
 
-@pytest.mark.parametrize("mesh", [(4,), (2, 2)], ids=str)
-def test_native_products_have_torchs_placements_and_the_bound_of_all_terms(mesh, ranks, rng):
+@pytest.mark.parametrize(
+    ("mesh", "draws"), [((4,), 4), ((2, 2), 1), pytest.param((2, 2), 4, marks=pytest.mark.slow)], ids=str
+)
+def test_native_products_have_torchs_placements_and_the_bound_of_all_terms(mesh, draws, ranks, rng):
     shapes = [((8, 12), (12, 16)), ((7, 13), (13, 5)), ((4, 8, 12), (12, 16)), ((4, 8, 12), (4, 12, 4))]
     chosen = []
     for left_shape, right_shape in shapes:
         left = [R, P, *map(S, range(len(left_shape)))] if len(mesh) == 1 else [R, *map(S, range(len(left_shape)))]
         right = [R, *map(S, range(len(right_shape)))]
         pairs = list(itertools.product(left, right))
-        for _ in range(4):
+        for _ in range(draws):
             drawn = [pairs[int(x)] for x in rng.integers(0, len(pairs), len(mesh))]
             chosen.append((left_shape, right_shape, [x for x, _ in drawn], [y for _, y in drawn]))
     failed = [each for found in ranks.run(cases.like_torch, mesh, chosen) for each in found]

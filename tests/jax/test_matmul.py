@@ -25,9 +25,9 @@ CALLS = [CORRECT, {"reproducible": True}, {"scheme": "residues:8"}]
 @pytest.mark.parametrize("keywords", CALLS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_jit_has_the_bits_of_matmul(keywords, dtype, seed):
+    product = jax.jit(lambda x, y: matmul(x, y, **keywords))
     for name in ("phi1", "cancelling", "subnormal_operands"):
         a, b = HOSTILE[name](6, 7, 5, seed, dtype)
-        product = jax.jit(lambda x, y: matmul(x, y, **keywords))
         for x, y in ((a, b), (a[0], b), (a, b[:, 0]), (a[0], b[:, 0]), (np.stack([a, a]), b)):
             found = product(x, y)
             assert isinstance(found, jax.Array)
@@ -65,8 +65,10 @@ def test_vmap_has_the_bits_of_each_product(keywords, rng):
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [((4, 5), (5, 3)), ((5,), (5, 3)), ((4, 5), (5,)), ((5,), (5,)), ((2, 4, 5), (5, 3)), ((4, 5), (2, 5, 3)),
-     ((2, 1, 4, 5), (3, 5, 2)), ((1, 4, 5), (2, 5, 3)), ((5,), (2, 5, 3))],
+    [((4, 5), (5, 3)), ((5,), (5, 3)), ((4, 5), (5,)), ((5,), (5,)), ((2, 1, 4, 5), (3, 5, 2)), *(
+        pytest.param(*shapes, marks=pytest.mark.slow)
+        for shapes in (((2, 4, 5), (5, 3)), ((4, 5), (2, 5, 3)), ((1, 4, 5), (2, 5, 3)), ((5,), (2, 5, 3)))
+    )],
 )  # fmt: skip
 def test_gradients_are_products_rounded_once(left, right, rng):
     """An operand that is repeated over a batch has one sum, also where parts of it cancel."""

@@ -15,6 +15,7 @@ from prismm.testing import HOSTILE, exact_gemm
 from tests import edges
 from tests.judge import (
     CORRECT,
+    DTYPES,
     assert_gemm,
     assert_overflow_is_right,
     assert_same_bits,
@@ -37,19 +38,21 @@ TARGETS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.covering(("engine", "dtype"))
-@each_dtype
+REAL = [(1.0, 1.0), (-0.1, 3.0), (2.5, 0.0), (-1.0, 0.0), (1 / 3, -1e-5)]
+COMPLEX = [(1.0, 1.0), (0.3 - 2j, 1j), (1j, 0.0), (0.5, -0.7 + 1e-8j)]
+
+
+@pytest.mark.covering(("engine", "dtype"), ("dtype", "factors"))
+@pytest.mark.parametrize(
+    ("dtype", "factors"), [(x, y) for x in DTYPES for y in (COMPLEX if x.startswith("complex") else REAL)], ids=str
+)
 @each_engine
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "ties", "lattice", "graded", "subnormal_results"])
-def test_targets_apply_to_the_sum_as_a_whole(name, engine, dtype, seed):
+def test_targets_apply_to_the_sum_as_a_whole(name, engine, dtype, factors, seed):
     problem(engine)
     a, b = HOSTILE[name](6, 9, 7, seed, dtype)
     c, _ = HOSTILE[name](6, 7, 1, seed + 1, dtype)
-    scalars: list[tuple[complex, complex]] = [(1.0, 1.0), (-0.1, 3.0), (2.5, 0.0), (-1.0, 0.0), (1 / 3, -1e-5)]
-    if dtype.startswith("complex"):
-        scalars = [(1.0, 1.0), (0.3 - 2j, 1j), (1j, 0.0), (0.5, -0.7 + 1e-8j)]
-    for alpha, beta in scalars:
-        assert_gemm(a, b, c, alpha, beta, *({**keywords, "engine": engine} for keywords in TARGETS))
+    assert_gemm(a, b, c, *factors, *({**keywords, "engine": engine} for keywords in TARGETS))
 
 
 @pytest.mark.covering("name")

@@ -56,6 +56,7 @@ def test_the_page_is_short():
     assert block is not None and block[1].count("\n") <= 65
 
 
+@pytest.mark.covering("name", "dtype")
 @each_dtype
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_its_bound_holds_and_every_target_is_met(name, dtype, seed):

@@ -61,25 +61,27 @@ def test_a_prepared_operand_is_not_split_again(keywords, dtype, splits, seed):
     assert splits == {"left": 3 * M * K, "right": 0}
 
 
-@pytest.mark.covering(("engine", "dtype"))
+@pytest.mark.covering(("engine", "dtype"), ("engine", "keywords"), ("dtype", "keywords"))
 @each_engine
 @each_dtype
+@pytest.mark.parametrize(
+    "keywords", [{"reproducible": True}, CORRECT, {"scheme": prismm.Residues(8), "accuracy": 1e-12}], ids=str
+)
 @pytest.mark.parametrize("name", ["phi4", "cancelling", "near_overflow", "specials", "subnormal_operands"])
-def test_the_result_has_the_same_bits(name, dtype, engine, seed):
+def test_the_result_has_the_same_bits(name, keywords, dtype, engine, seed):
     problem(engine)
     a, b = {**HOSTILE, **SPECIAL}[name](M, K, N, seed, dtype)
-    for keywords in ({"reproducible": True}, CORRECT, {"scheme": prismm.Residues(8), "accuracy": 1e-12}):
-        expected = prismm.matmul(a, b, engine=engine, **keywords)
-        left = prismm.prepare(a, side="left", engine=engine, **keywords)
-        right = prismm.prepare(b, engine=engine, **keywords)
-        for x, y in ((a, right), (left, b), (left, right)):
-            assert_same_bits(prismm.matmul(x, y, threads=2), expected, f"{keywords}")
-        scaled = prismm.gemm(a, b, alpha=-3.0, engine=engine, **keywords)
-        assert_same_bits(prismm.gemm(a, right, alpha=-3.0), scaled)
-        assert_same_bits(prismm.gemm(left, right, alpha=-3.0), scaled)
-        assert_same_bits(prismm.matmul(a[0], right), expected[0])
-        assert_same_bits(prismm.matmul(np.stack([a, a]), right)[1], expected)
-        assert_same_bits(prismm.matmul(left, np.stack([b, b]))[1], expected)
+    expected = prismm.matmul(a, b, engine=engine, **keywords)
+    left = prismm.prepare(a, side="left", engine=engine, **keywords)
+    right = prismm.prepare(b, engine=engine, **keywords)
+    for x, y in ((a, right), (left, b), (left, right)):
+        assert_same_bits(prismm.matmul(x, y, threads=2), expected)
+    scaled = prismm.gemm(a, b, alpha=-3.0, engine=engine, **keywords)
+    assert_same_bits(prismm.gemm(a, right, alpha=-3.0), scaled)
+    assert_same_bits(prismm.gemm(left, right, alpha=-3.0), scaled)
+    assert_same_bits(prismm.matmul(a[0], right), expected[0])
+    assert_same_bits(prismm.matmul(np.stack([a, a]), right)[1], expected)
+    assert_same_bits(prismm.matmul(left, np.stack([b, b]))[1], expected)
 
 
 @pytest.mark.covering

@@ -143,22 +143,23 @@ def test_trmm(rng):
     ])  # fmt: skip
 
 
-@pytest.mark.covering("name")
+@pytest.mark.covering("name", ("kind", "keywords"))
+@pytest.mark.parametrize(
+    "keywords", [{"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": "residues:9"}], ids=str
+)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_hostile_data_have_the_bits_of_the_whole_product(name, kind, seed, monkeypatch):
+def test_hostile_data_have_the_bits_of_the_whole_product(name, kind, keywords, seed, monkeypatch):
     """Entries of every column meet rows from theirs on, in one pass over A and in several."""
     a = HOSTILE[name](210, 90, 3, seed, kind)[0]
-    ways = [{"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": "residues:9"}]
-    for keywords in ways:
-        whole = prismm.gemm(a, a, trans_b="C", **keywords)
-        for rows in (None, 96):
-            if rows is not None:
-                monkeypatch.setattr(streamed, "rows_per_pass", lambda *_, rows=rows: rows)
-            found = prismm.linalg.herk(a, **keywords)
-            monkeypatch.undo()
-            judge.assert_same_bits(np.tril(found), np.tril(whole))
-            judge.assert_same_bits(np.triu(found, 1), np.triu(np.conj(whole.T), 1))
+    whole = prismm.gemm(a, a, trans_b="C", **keywords)
+    for rows in (None, 96):
+        if rows is not None:
+            monkeypatch.setattr(streamed, "rows_per_pass", lambda *_, rows=rows: rows)
+        found = prismm.linalg.herk(a, **keywords)
+        monkeypatch.undo()
+        judge.assert_same_bits(np.tril(found), np.tril(whole))
+        judge.assert_same_bits(np.triu(found, 1), np.triu(np.conj(whole.T), 1))
 
 
 @pytest.mark.covering("name")

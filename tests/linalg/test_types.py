@@ -43,6 +43,7 @@ def operands(rng, kind, batch, n):
     }  # fmt: skip
 
 
+@pytest.mark.covering("n", "kind")
 @pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_function_takes_every_type(rng, n, kind):

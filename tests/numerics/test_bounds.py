@@ -47,7 +47,7 @@ def check(model, rng, kinds, k):
 HOSTILE = [kind for kind in KINDS if kind != "specials"]
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", [*range(2), *(pytest.param(i, marks=pytest.mark.slow) for i in range(2, 6))])
 def test_it_holds_for_random_models(part, rng):
     for _ in range(60):
         model = columnwise_model(rng) if rng.random() < 0.1 else float_model(rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import lzma
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,14 @@ def test_parts_chain_and_shorten() -> None:
 digest_once = functools.cache(digest)
 
 
+@functools.cache
+def whole() -> bytes:
+    """The file of a corpus."""
+    with tempfile.TemporaryDirectory() as folder:
+        small().save(Path(folder) / "whole.corpus")
+        return (Path(folder) / "whole.corpus").read_bytes()
+
+
 def small(**changes: object) -> Corpus:
     count, seed = 1200, 9
     answers = Draw(count, 4).words(1).reshape(count).astype(np.uint32)
@@ -286,8 +295,7 @@ def damaged(content: bytes, how: str) -> bytes:
 )
 def test_damaged_files_are_refused(tmp_path: Path, how: str, message: str) -> None:
     path = tmp_path / "x.corpus"
-    small().save(path)
-    path.write_bytes(damaged(path.read_bytes(), how))
+    path.write_bytes(damaged(whole(), how))
     with pytest.raises(FileError, match=message):
         Corpus.load(path)
 

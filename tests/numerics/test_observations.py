@@ -26,7 +26,7 @@ def drawn(model, rng, each=3):
             yield vectors.ends(aim, k, 8, rng)
 
 
-@pytest.mark.parametrize("case", range(12))
+@pytest.mark.parametrize("case", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 12))])
 def test_models_run_on_records_as_on_arrays(case, seed):
     """Rows of all lengths in one record, in any order, on a member and on its neighbours, flushing and padding too."""
     rng = np.random.default_rng([seed, case])

@@ -59,7 +59,7 @@ def check(model, kind, k, rng, rows=3):
     assert (encodings.encode(got, model.output) == encodings.encode(wanted, model.output)).all()
 
 
-@pytest.mark.parametrize("part", [*range(2), *(pytest.param(i, marks=pytest.mark.slow) for i in range(2, 8))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))])
 def test_every_bit_is_that_of_the_specification(part, rng):
     for _ in range(200):
         model = integer_model(rng) if rng.random() < 0.08 else float_model(rng)

@@ -37,8 +37,8 @@ def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype, strided: bool = 
     [
         (torch.float32, True, ((3, 4), (4, 5))),
         (torch.complex128, True, ((2, 3, 4), (4, 5))),
-        (torch.float64, False, ((4,), (2, 4, 5))),
-        (torch.float32, False, ((4,), (4,))),
+        pytest.param(torch.float64, False, ((4,), (2, 4, 5)), marks=pytest.mark.slow),
+        pytest.param(torch.float32, False, ((4,), (4,)), marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -205,15 +205,15 @@ def assert_within_bound(a, b, joined, note):
     assert held.all(), f"{note}: {int((~held).sum())} bounds do not hold, first at {np.argwhere(~held)[0]}"
 
 
-@pytest.mark.covering("scheme")
+@pytest.mark.covering("name", ("scheme", "engine"))
+@pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("engine", [None, "simulated:volta", "simulated:ampere", "simulated:rz"])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_the_bound_holds_on_hostile_operands(scheme, engine, seed):
-    for name in HOSTILE:
-        for dtype in (np.float32, np.float64):
-            a, b = HOSTILE[name](6, 40, 5, seed, dtype)
-            a, b, joined = multiply(ScaledHalf() if not fits(scheme, a, b) else scheme, a, b, engine)
-            assert_within_bound(a, b, joined, (name, dtype))
+def test_the_bound_holds_on_hostile_operands(scheme, engine, name, seed):
+    for dtype in (np.float32, np.float64):
+        a, b = HOSTILE[name](6, 40, 5, seed, dtype)
+        a, b, joined = multiply(ScaledHalf() if not fits(scheme, a, b) else scheme, a, b, engine)
+        assert_within_bound(a, b, joined, dtype)
 
 
 def fits(scheme, a, b):
@@ -378,21 +378,21 @@ def test_examples():
 TARGETS = [None, "fast", "native", 1e-5, 1e-12, "correctly-rounded"]
 
 
-@pytest.mark.covering("target")
+@pytest.mark.covering("name", ("target", "dtype"))
+@pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
-def test_every_target_through_matmul(dtype, target, seed):
-    for name in HOSTILE:
-        a, b = HOSTILE[name](7, 30, 6, seed, dtype)
-        exact, magnitude = exact_product(a, b), magnitudes(a, b)
-        for scheme, engine in ((ScaledHalf(), None), (ScaledHalf(order="element"), "simulated:ampere")):
-            c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, engine=engine, full_output=True)
-            note = f"{name} {scheme} {engine}"
-            assert report.engine == (engine or "cpu:blas")
-            assert_overflow_is_right(exact, c, note)
-            assert_bounds_hold(exact, c, report, note)
-            if target not in (None, "fast"):
-                assert_meets(target, exact, magnitude, c, entry_terms(a, c), note)
+def test_every_target_through_matmul(dtype, target, name, seed):
+    a, b = HOSTILE[name](7, 30, 6, seed, dtype)
+    exact, magnitude = exact_product(a, b), magnitudes(a, b)
+    for scheme, engine in ((ScaledHalf(), None), (ScaledHalf(order="element"), "simulated:ampere")):
+        c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, engine=engine, full_output=True)
+        note = f"{scheme} {engine}"
+        assert report.engine == (engine or "cpu:blas")
+        assert_overflow_is_right(exact, c, note)
+        assert_bounds_hold(exact, c, report, note)
+        if target not in (None, "fast"):
+            assert_meets(target, exact, magnitude, c, entry_terms(a, c), note)
 
 
 @pytest.mark.parametrize("target", [None, "native", "correctly-rounded"])

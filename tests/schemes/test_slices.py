@@ -130,20 +130,31 @@ def test_values_that_underflow_beside_their_vectors_are_rounded_once(scheme, dty
     assert small > 5
 
 
+def choices(name, scheme):
+    return {
+        "name": name, "unit": scheme.unit, "exponents": scheme.exponents, "rounding": scheme.rounding,
+        "fast": scheme.fast,
+    }  # fmt: skip
+
+
+@pytest.mark.covering(
+    ("name", "unit"), ("name", "exponents"), ("name", "rounding"), ("name", "fast"),
+    ("unit", "exponents", "rounding", "fast"), of=choices,
+)  # fmt: skip
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_bounds_hold_at_every_entry(name, seed):
+@pytest.mark.parametrize("scheme", ALL, ids=str)
+def test_bounds_hold_at_every_entry(name, scheme, seed):
     left, right = operands(name, 5, 64, 6, seed)
     magnitude = multiply(Dyadic.from_array(np.abs(left.data)), Dyadic.from_array(np.abs(right.data)))
     exact = exact_of(left, right)
-    for scheme in ALL:
-        joined = product(scheme, left, right)
-        gap = abs(Dyadic.from_array(joined.high) + Dyadic.from_array(joined.low) - exact)
-        allowed = magnitude.times(Dyadic.from_array(np.full((1, 1), joined.gamma)))
-        allowed = allowed + Dyadic.from_array(np.full((1, 1), joined.floor))
-        for row, column in zip(joined.rows, joined.columns, strict=True):
-            allowed = allowed + Dyadic.from_array(row[:, None]).times(Dyadic.from_array(column[None]))
-        short = (allowed - gap).numerators < 0
-        assert not short.any(), (scheme, np.argwhere(short)[0])
+    joined = product(scheme, left, right)
+    gap = abs(Dyadic.from_array(joined.high) + Dyadic.from_array(joined.low) - exact)
+    allowed = magnitude.times(Dyadic.from_array(np.full((1, 1), joined.gamma)))
+    allowed = allowed + Dyadic.from_array(np.full((1, 1), joined.floor))
+    for row, column in zip(joined.rows, joined.columns, strict=True):
+        allowed = allowed + Dyadic.from_array(row[:, None]).times(Dyadic.from_array(column[None]))
+    short = (allowed - gap).numerators < 0
+    assert not short.any(), np.argwhere(short)[0]
 
 
 def test_bound_is_no_more_than_a_small_multiple_of_the_error(rng):
@@ -172,10 +183,6 @@ CR_CASES = [
     # Thousands of products; the units with longer slices show the same.
     if not (name.startswith(("wide", "subnormal", "one_huge")) and scheme.unit in ("fp16-fp16", "bf16"))
 ]
-
-
-def choices(name, scheme):
-    return {"name": name, "unit": scheme.unit, "exponents": scheme.exponents, "rounding": scheme.rounding}
 
 
 @pytest.mark.covering(("name", "exponents"), ("name", "rounding"), ("unit", "exponents", "rounding"), of=choices)

@@ -63,17 +63,17 @@ def test_specials_are_the_defining_sums(name, dtype, seed):
         )
 
 
-@pytest.mark.covering("name")
+@pytest.mark.covering("name", ("dtype", "target"))
 @pytest.mark.parametrize("name", sorted(HOSTILE))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", ["native", 1e-9, "correctly-rounded"])
-def test_every_target_is_met(name, target, seed):
-    for dtype in DTYPES:
-        a, b = HOSTILE[name](7, 40, 6, seed, dtype)
-        exact, magnitude = exact_product(a, b), magnitudes(a, b)
-        for scheme in GRADED:
-            c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, full_output=True)
-            assert_meets(target, exact, magnitude, c, entry_terms(a, c), str(scheme))
-            assert_bounds_hold(exact, c, report, str(scheme))
+def test_every_target_is_met(name, dtype, target, seed):
+    a, b = HOSTILE[name](7, 40, 6, seed, dtype)
+    exact, magnitude = exact_product(a, b), magnitudes(a, b)
+    for scheme in GRADED:
+        c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, full_output=True)
+        assert_meets(target, exact, magnitude, c, entry_terms(a, c), str(scheme))
+        assert_bounds_hold(exact, c, report, str(scheme))
 
 
 @pytest.mark.parametrize("name", ["normal", "phi4", "one_huge", "wide_rows", "subnormal_results", "near_overflow"])

@@ -242,10 +242,11 @@ def test_magnitudes_bound_the_product_of_moduli_from_below(name, rng):
 
 
 @precisions
-def test_rounding_of_expansions(precision, rng):
+@pytest.mark.parametrize("count", [1000, pytest.param(4000, marks=pytest.mark.slow)])
+def test_rounding_of_expansions(count, precision, rng):
     """h + m + t, |m| <= ulp(h)/2 and t far below, at every exponent: RN of the exact sum."""
     fmt, round_expansion = FORMATS[precision], numba.njit(error_model="numpy")(expansion.round_expansion.py_func)
-    for _ in range(4000):
+    for _ in range(count):
         h = float(rng.integers(2**52, 2**53)) if rng.random() < 0.7 else float(2**52) * float(rng.choice([1.0, 1.5]))
         if rng.random() < 0.3:  # a midpoint of the shorter precision, or a short number
             h = math.ldexp(float(rng.integers(2**24, 2**25)), 28)

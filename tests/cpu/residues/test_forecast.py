@@ -17,6 +17,7 @@ def share_of(reason):
     return float(reason.split("data ")[1].split(" of")[0])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
 @pytest.mark.parametrize("given", [{"accuracy": "correctly-rounded"}, {"reproducible": True}], ids=["rounded", "same"])
 @pytest.mark.parametrize("name", ["phi4", "graded", "wide_rows_and_columns", "shadowed", "one_huge"])
