@@ -97,8 +97,8 @@ class Ranks:
 
         self.world = world
         self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
-        # A process that is forked from one that knows of CUDA cannot use it.
-        context = _context() if device != "cuda" else multiprocessing.get_context("spawn")
+        # What is forked from a process that knows of CUDA cannot use it, nor interpret what that has loaded of Triton.
+        context = _context() if device == "cpu" else multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(world):
             here, there = context.Pipe()
