@@ -22,7 +22,7 @@ from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LOWER_PANELS, LOWER_PANEL = 8, 128
+LOWER_PANELS, LOWER_PANEL = 4, 128
 """Panels of a product without entries above the diagonal, and columns of one at least."""
 
 PIECE = 8192
@@ -65,14 +65,17 @@ def product(
 
 
 def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_torch: bool) -> None:
-    """The same, but for entries above the diagonal: panels of columns that begin there, 9/16 of all operations.
+    """The same, but for entries above the diagonal: panels of columns that begin there.
 
-    NumPy leaves out half of a matrix times its own transpose, too, but then copies entry by entry.
+    Of a matrix and its own transpose NumPy leaves out half of each block on the diagonal, too. Of the whole product it
+    would, but then it copies the rest entry by entry.
     """
     step = max(LOWER_PANEL, -(-len(out) // LOWER_PANELS))
     for start in range(0, len(out), step):
-        columns = slice(start, start + step)
-        product(a[start:], b[:, columns], out[start:, columns], as_torch=as_torch)
+        here, below = slice(start, start + step), slice(start + step, None)
+        product(a[here], b[:, here], out[here, here], as_torch=as_torch)
+        if start + step < len(out):
+            product(a[below], b[:, here], out[below, here], as_torch=as_torch)
 
 
 def _energy(x: NDArray[Any]) -> float:
