@@ -178,7 +178,7 @@ def prepare(
     rounded product.
 
     Raises:
-        ArgumentError: for another side. ShapeError: unless x is a matrix. And those of `matmul`.
+        ArgumentError: for another side. ShapeError: unless x is a matrix. Also the errors of `matmul`.
 
     >>> import numpy as np, prismm
     >>> right = prismm.prepare(np.eye(3), reproducible=True)

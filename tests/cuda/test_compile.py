@@ -71,7 +71,7 @@ def test_kernels_for_amd():
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_who_waits_for_a_stage_acquires_what_it_stored(architecture):
-    """An atomic addition of 0 that acquires is made into a look that does not, if nobody asks for its value."""
+    """The compiler drops the acquire of an atomic addition of 0 whose value is not used."""
     (found,) = compiled("tickets", architecture)
     assert found["acquires"] > 0 and found["releases"] > 0 and found["takes"] == 4, found
 

@@ -65,7 +65,7 @@ def interpret_as(rank: int, kind: str) -> None:
 def _context() -> Any:
     """Processes that are forked from one that has imported what all of them need."""
     context = multiprocessing.get_context("forkserver")
-    # Beside the cases what their first products import: Dynamo for DTensors, Numba for the engines.
+    # The cases' first products import these: Dynamo for DTensors, and Numba for the engines.
     context.set_forkserver_preload(["tests.distributed.cases", "torch._dynamo", "prismm.cpu.backend"])
     return context
 
@@ -97,7 +97,8 @@ class Ranks:
 
         self.world = world
         self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
-        # What is forked from a process that knows of CUDA cannot use it, nor interpret what that has loaded of Triton.
+        # A process forked from one that has loaded CUDA cannot use CUDA. A process forked from one that has imported
+        # Triton cannot switch to Triton's interpreter.
         context = _context() if device == "cpu" else multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank in range(world):

@@ -112,7 +112,7 @@ def test_policies_do_not_share_graphs(made, seed):
     layer = torch.nn.Linear(40, 3, bias=False)
     x = torch.randn(5, 40)
     recipes = ["native", "correctly-rounded", "1e-09", "scheme=words:tf32x3", "native reproducible"]
-    # Without graphs of its own for each, all policies of a model share one limit, as Dynamo says in a warning.
+    # Without isolate_recompiles, all policies of one model share Dynamo's limit of recompilations.
     isolated = "isolate_recompiles" in inspect.signature(torch.compile).parameters
     recipes += [f"scheme=residues:{moduli}" for moduli in range(8, 13 if isolated else 10)]
     compiled = []

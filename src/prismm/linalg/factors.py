@@ -98,7 +98,7 @@ def _lu_inverse(a: Floats, device: Any) -> Any:
 
         found, info = torch.linalg.inv_ex(_tensor(a.T, device))
         return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
-    # That of the transpose, which is the matrix by columns, is the right inverse of it: the left one here, by rows.
+    # LAPACK reads the array as the transpose of A. A right inverse of that, transposed, is a left inverse of A.
     if (linalg := _scipy()) is not None:
         lu, pivots, info = linalg.lapack.dgetrf(a.T)
         return _inverse_of_factors(lu, pivots, linalg) if info == 0 else None
@@ -109,13 +109,13 @@ def _lu_inverse(a: Floats, device: Any) -> Any:
 
 
 def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], linalg: Any) -> Floats:
-    """The transpose of U⁻¹·L⁻¹ with its rows in A's order, for A's columns factorised by LAPACK.
+    """A left inverse of A from LAPACK's factors of its transpose: the transpose of U⁻¹·L⁻¹, its rows put back in order.
 
     L⁻¹ by columns is lower triangular, so this takes 2n³ operations. To solve with the identity takes 8/3 n³. LAPACK's
     own inverse takes 2n³, too, and in OpenBLAS more time than that.
     """
     n = len(lu)
-    # By rows the transposes lie as LAPACK has them by columns.
+    # The transpose of an array by rows is one by columns, as LAPACK needs.
     lower, _ = linalg.lapack.dtrtri(np.triu(lu.T, 1).T, lower=1, unitdiag=1, overwrite_c=1)
     lower[np.arange(n), np.arange(n)] = 1.0
     x = linalg.blas.dtrsm(1.0, lu, lower, overwrite_b=1)

@@ -139,10 +139,8 @@ def rows_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
         return x, np.zeros(n, np.int32)
     parts = x.view(np.float64)
     exponents = _shift(_sizes(np.abs(parts).max(axis=1)))
-    scaled = np.ldexp(parts, exponents[:, None])
-    if (np.ldexp(scaled, -exponents[:, None]) == parts).all():
-        return scaled.view(x.dtype), exponents
-    return x, np.zeros(n, np.int32)
+    scaled = _scaled(parts, exponents, np.zeros(parts.shape[1], np.int32))
+    return (x, np.zeros(n, np.int32)) if scaled is None else (scaled.view(x.dtype), exponents)
 
 
 def last_bit(x: Matrix) -> int:
@@ -273,8 +271,8 @@ def _exponents(a: Floats) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     for at in _strips(a):
         size = np.abs(a[at])
         rows[at] = _shift(_sizes(size.max(axis=1, initial=0.0)))
-        # What is rounded here is below 2^-1021: at worst another power scales such a column.
-        np.maximum(largest, _scaled_rows(size, rows[at, None], size).max(axis=0), out=largest)
+        # Only results below 2^-1021 are rounded. Their column may get another power of two.
+        np.maximum(largest, _times_powers(size, rows[at, None], size).max(axis=0), out=largest)
     return rows, _shift(_sizes(largest))
 
 
@@ -283,17 +281,17 @@ def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> F
     scaled: Floats = np.empty_like(a)
     least = int(rows.min(initial=0)) + int(columns.min(initial=0))
     for at in _strips(a):
-        _scaled_rows(a[at], rows[at, None], scaled[at], columns)
+        _times_powers(a[at], rows[at, None], scaled[at], columns)
         smallest = float(np.abs(a[at]).min(initial=np.inf))
         # Products in the normal range are exact.
         if smallest > 0.0 and math.frexp(smallest)[1] - 1 + least >= -1022:
             continue
-        if not (_scaled_rows(scaled[at], -rows[at, None], np.empty_like(a[at]), -columns) == a[at]).all():
+        if not (_times_powers(scaled[at], -rows[at, None], np.empty_like(a[at]), -columns) == a[at]).all():
             return None
     return scaled
 
 
-def _scaled_rows(x: Floats, rows: Any, out: Floats, columns: Any = 0) -> Floats:
+def _times_powers(x: Floats, rows: Any, out: Floats, columns: Any = 0) -> Floats:
     """x·2^(rows + columns), rounded once; several times as fast as `ldexp` where all powers are float64s."""
     if max(np.abs(rows).max(initial=0), np.abs(columns).max(initial=0)) > REACH:
         np.ldexp(x, rows + columns, out=out)

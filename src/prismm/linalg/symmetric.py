@@ -49,7 +49,7 @@ def gram(a: Any, /, **keywords: Any) -> Any:
         (..., n, n), with the target of `prismm.matmul` in every entry; the diagonal of a complex one is real.
 
     Raises:
-        ArgumentError: for other keywords. ShapeError: unless a is a matrix. And those of `prismm.gemm`.
+        ArgumentError: for other keywords. ShapeError: unless a is a matrix. Also the errors of `prismm.gemm`.
 
     >>> import numpy as np, prismm.linalg
     >>> prismm.linalg.gram(np.array([[1.0, 2.0], [3.0, 4.0]]), accuracy="correctly-rounded")

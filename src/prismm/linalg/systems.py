@@ -211,7 +211,7 @@ def _rounded(solution: Solution, real: np.dtype[Any], target: Target, matrix: An
     """The parts of a solution that `_answer` needs."""
     value = rounded(solution.enclosure, real).fetched()
     solution = replace(solution, enclosure=solution.enclosure.fetched())
-    # Without an inverse there is no condition number for which the norm would be asked.
+    # The norm serves the condition number, which needs an inverse.
     return _reached(value, target), value, solution, row_norm(matrix) if solution.inverse is not None else 0.0
 
 

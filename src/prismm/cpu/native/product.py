@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOWER_PANELS, LOWER_PANEL = 4, 128
-"""Panels of a product without entries above the diagonal, and columns of one at least."""
+"""Number of column panels of a product that leaves out entries above the diagonal, and the least width of one."""
 
 PIECE = 8192
 """Elements of a dot product for which OpenBLAS starts no threads (up to 10,000)."""
@@ -65,10 +65,10 @@ def product(
 
 
 def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_torch: bool) -> None:
-    """The same, but for entries above the diagonal: panels of columns that begin there.
+    """out = a @ b on and below the diagonal, and in the rest of blocks on it. Each panel of columns starts there.
 
-    Of a matrix and its own transpose NumPy leaves out half of each block on the diagonal, too. Of the whole product it
-    would, but then it copies the rest entry by entry.
+    For a matrix times its own transpose, NumPy calls BLAS's syrk on each block on the diagonal. It would do so for the
+    whole product, too, but it then copies the other triangle entry by entry.
     """
     step = max(LOWER_PANEL, -(-len(out) // LOWER_PANELS))
     for start in range(0, len(out), step):

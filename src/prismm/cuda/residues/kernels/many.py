@@ -391,13 +391,13 @@ def multiply_again(
     row_splits, column_splits = (height // VECTORS) * depths * group, (width // VECTORS) * depths * group
     products = (height // SIDE) * (width // SIDE) * moduli * group
     each = column_splits + products + (height // SHARE) * (width // COLUMNS) * group
-    # Rows serve all panels of columns, and both parts.
+    # Split rows serve all panels of columns and both parts.
     alike = column_panels * PARTS
     groups = wide(tl.cdiv(batches, group))
     total = groups * row_panels * (wide(each) * alike + row_splits)
     tickets = state + RUN + 2 * run
     done = tickets + 1
-    # What this program has waited for; where the step of the ticket begins, and its number.
+    # The tickets that this program has waited for, the first ticket of the current step, and the step's number.
     known = tl.full([], -1, tl.int64)
     start = tl.full([], 0, tl.int64)
     step = tl.full([], 0, tl.int32)

@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def take(tickets):
-    """The next ticket. What others stored is seen after `wait_for` alone."""
+    """The next ticket. Data that other programs stored are visible only after `wait_for`."""
     return tl.atomic_add(tickets, 1, sem="relaxed")
 
 
@@ -27,7 +27,7 @@ def wait_for(done, count):
     seen = tl.atomic_add(done, 0, sem="relaxed")
     while seen < count:
         seen = tl.atomic_add(done, 0, sem="relaxed")
-    # Each look that acquires empties the L1 cache. One whose value nobody asks for is made without acquiring.
+    # Each acquiring read empties the L1 cache. The compiler drops the acquire where the value is not used.
     seen = tl.atomic_add(done, 0, sem="acquire")
     while seen < count:
         seen = tl.atomic_add(done, 0, sem="acquire")
