@@ -1,4 +1,4 @@
-"""A fast test that takes long fails, by its CPU time and its children's, and nothing else does."""
+"""A fast test that takes long twice fails, by its CPU time and its children's, and nothing else does."""
 
 import os
 import re
@@ -45,6 +45,12 @@ def test_waiting():
 def test_fixture(costly):
     pass
 
+KNOWN = []
+
+def test_first_call():
+    if not KNOWN:
+        KNOWN.append(exec(BUSY))
+
 def test_wrong():
     assert False, "as before"
 """
@@ -67,6 +73,6 @@ def test_a_fast_test_that_takes_long_fails(tmp_path):
     ]
     assert sorted(said) == [
         "FAILED test_busy", "FAILED test_busy_child", "FAILED test_wrong",
-        "PASSED test_fixture", "PASSED test_slow", "PASSED test_waiting",
+        "PASSED test_first_call", "PASSED test_fixture", "PASSED test_slow", "PASSED test_waiting",
     ], run.stdout  # fmt: skip
     assert re.search(r"test_busy_child took \d+\.\d s of CPU time, a fast test at most 0\.05 s", run.stdout), run.stdout

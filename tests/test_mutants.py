@@ -60,6 +60,7 @@ def test_every_fault_can_be_planted_and_its_tests_are_there(mutants):
             assert (ROOT / path).is_file(), (fault.name, path)
 
 
+@pytest.mark.slow
 def test_changes_are_drawn_from_all_files_of_a_group_and_can_be_planted(mutants):
     groups = tomllib.loads((ROOT / "tools/mutations.toml").read_text())
     for name, group in groups.items():

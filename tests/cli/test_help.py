@@ -76,6 +76,7 @@ def test_helps_are_those_on_record() -> None:
     assert_same(recorded, lines())
 
 
+@pytest.mark.slow
 def test_every_help_is_whole_and_fits() -> None:
     """Docstrings, names of options, and all words about each parameter, in order."""
     for name, one in commands().items():
@@ -92,6 +93,7 @@ def test_every_help_is_whole_and_fits() -> None:
                 assert " ".join((about.help or "").split()) in text, (name, name_)
 
 
+@pytest.mark.slow
 def test_paragraphs_are_broken_by_the_terminal_alone() -> None:
     """Newlines of docstrings are none of the text's: every line is as full as the next word lets it be."""
     for name, one in commands().items():

@@ -62,6 +62,7 @@ def interrupted(folder: Path, *command: str) -> tuple[int, str, float]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_long_step_is_cut_off(folder: Path) -> None:
     program = "import m, prismm.cli.interrupts as i\nwith i.prompt():\n    m.long()"
     code, err, seconds = interrupted(folder, sys.executable, "-c", program)

@@ -390,6 +390,7 @@ def test_force_replaces(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -
 # --- a full disk ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_full_disk_harms_nothing(prismm_process: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
     Path("c.npy").write_text("old")
 
@@ -504,7 +505,14 @@ def interrupted(number: int, *arguments: str, finished: int = 3) -> tuple[int, s
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_product_is_resumed_where_it_stopped(
     prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], number: int, code: int
 ) -> None:

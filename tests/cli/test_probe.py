@@ -297,6 +297,7 @@ def test_no_gpu(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "gpu:" not in prismm_main("probe", "gpu:nothing").refused().split("error: ")[1][:4]
 
 
+@pytest.mark.slow
 def test_suite(prismm_main: Run) -> None:
     """The papers' tables; a device's FP32 and FP16 results share a column."""
     ran = prismm_main("probe", "--suite")

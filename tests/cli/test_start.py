@@ -42,6 +42,7 @@ inputs = [torch.ones(3)]
 """
 
 
+@pytest.mark.slow
 def test_a_product_loads_what_it_needs(prismm_main: Run, folder: Path, rng: np.random.Generator) -> None:
     np.save("a", rng.standard_normal((50, 60)))
     np.save("b", rng.standard_normal((60, 40)))

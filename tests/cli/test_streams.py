@@ -167,6 +167,7 @@ def test_files_do_not_take_the_numbers_of_closed_streams(folder: Path) -> None:
     assert (folder / "target").read_bytes() == b"result"
 
 
+@pytest.mark.slow
 @needs_full
 def test_a_process_with_full_streams_exits_with_the_commands_code() -> None:
     """Python would exit with 120 where it cannot write at its end."""

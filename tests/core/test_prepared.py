@@ -38,6 +38,7 @@ def test_tensors_on_both_sides(rng):
         assert isinstance(c, torch.Tensor) and torch.equal(c, expected)
 
 
+@pytest.mark.slow
 def test_operators_travel_with_it():
     """To another process too, which has loaded nothing of prismm's verbs."""
     x, right = np.array([[1.0, 2.0]]), prismm.prepare(np.array([[3.0], [4.0]]), reproducible=True)

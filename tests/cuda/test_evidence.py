@@ -108,6 +108,7 @@ def test_a_case_follows_from_all_that_was_noted(tmp_path):
         key("<object at 0x7f00>")
 
 
+@pytest.mark.slow
 def test_two_cases_of_one_module_run_again_only_where_they_are_not_known(tmp_path):
     source, ran = tmp_path / "module.py", []
     source.write_text("x = 1\n")

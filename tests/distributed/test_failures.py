@@ -25,6 +25,7 @@ def named(text, rank):
     return found is not None and str(rank) in found[1].split(", ")
 
 
+@pytest.mark.slow
 def test_a_late_rank_is_named_within_the_timeout(ranks):
     answers = ranks.run(cases.late, 2.0)
     for text, seconds in answers[:-1]:

@@ -37,6 +37,7 @@ def test_bits_are_those_of_one_device(mesh, ranks, rng):
     assert not failed, failed
 
 
+@pytest.mark.slow
 def test_bits_of_eight_ranks(rng):
     """Also where the inner dimension is sharded over two of three dimensions, and has no rows or columns to land in."""
     assert alone(cases.eight, int(rng.integers(1 << 30))) == []
@@ -56,7 +57,9 @@ def test_bits_of_all_families(name, ranks, rng):
 
 
 @pytest.mark.parametrize(
-    ("mesh", "draws"), [((4,), 4), ((2, 2), 1), pytest.param((2, 2), 4, marks=pytest.mark.slow)], ids=str
+    ("mesh", "draws"),
+    [((2, 2), 1), *(pytest.param(mesh, 4, marks=pytest.mark.slow) for mesh in ((4,), (2, 2)))],
+    ids=str,
 )
 def test_native_products_have_torchs_placements_and_the_bound_of_all_terms(mesh, draws, ranks, rng):
     shapes = [((8, 12), (12, 16)), ((7, 13), (13, 5)), ((4, 8, 12), (12, 16)), ((4, 8, 12), (4, 12, 4))]
@@ -85,6 +88,7 @@ def test_exact_sums_land_in_rows_or_columns(ranks):
         assert each == [((S(0), S(1)), (4, 2)), ((S(0), S(1)), (4, 2)), ((S(0), S(1)), (2, 4))]
 
 
+@pytest.mark.slow
 def test_batches_vectors_and_uneven_shards(ranks):
     line = [
         ((3, 5, 7), (7, 4), [S(2)], [S(0)]), ((3, 5, 7), (3, 7, 4), [S(2)], [S(1)]),
@@ -144,6 +148,7 @@ def test_a_graph_ends_before_a_product(ranks):
     ranks.run(cases.graph)
 
 
+@pytest.mark.slow
 def test_blocks_travel_while_others_are_multiplied(ranks):
     ranks.run(cases.small_blocks)
 

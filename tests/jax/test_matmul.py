@@ -22,6 +22,7 @@ from prismm.jax import matmul  # noqa: E402
 CALLS = [CORRECT, {"reproducible": True}, {"scheme": "residues:8"}]
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", CALLS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_jit_has_the_bits_of_matmul(keywords, dtype, seed):
@@ -97,6 +98,7 @@ def test_gradients_are_products_rounded_once(left, right, rng):
     assert_same_bits(np.asarray(found[1]), exact_b.reshape(right))
 
 
+@pytest.mark.slow
 def test_complex_and_real_operands_have_gradients(rng):
     a = (rng.standard_normal((4, 5)) + 1j * rng.standard_normal((4, 5))).astype(np.complex64)
     b = rng.standard_normal((5, 3)).astype(np.float32)
@@ -111,6 +113,7 @@ def test_complex_and_real_operands_have_gradients(rng):
             np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_derivatives_of_higher_order_and_of_batches(rng):
     a, b = rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal((4, 2)).astype(np.float32)
 

@@ -20,6 +20,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 CALLS = [CORRECT, {"reproducible": True}, {"scheme": prismm.Residues(11)}, {"accuracy": 1e-14, "reproducible": True}]
 
 
+@pytest.mark.slow
 def test_eight_threads_at_once_give_the_sequential_bits(seed):
     """Of all engines, types, prepared operands and native products, on pools of one, two and three workers."""
     jobs = []

@@ -37,7 +37,8 @@ def with_torch() -> dict[str, str]:
     return products()
 
 
-@pytest.mark.parametrize("engine", ["", pytest.param("cpu:float64", marks=pytest.mark.slow)], ids=["best", "float64"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["", "cpu:float64"], ids=["best", "float64"])
 def test_the_same_bits_without_torch(with_torch: dict[str, str], engine: str) -> None:
     """By the best engine that is left, and by the one that is left on any machine."""
     found = json.loads(output_of("-m", "tests.laws.array_products", "--without-torch", PRISMM_ENGINE=engine))

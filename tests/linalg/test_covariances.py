@@ -114,6 +114,7 @@ def assert_hermitian(x):
     assert not imag.any() and not np.signbit(imag).any()
 
 
+@pytest.mark.slow
 def test_complex_covariances_are_correctly_rounded(rng):
     def check(case):
         x, ddof = case
@@ -198,6 +199,7 @@ def test_what_two_numbers_do_not_decide_comes_from_integers(rng):
     assert rounded_cosine(3, 3, 3, format_of("float64")) == 1.0 and rounded_cosine(0, 3, 3, format_of("float64")) == 0.0
 
 
+@pytest.mark.slow
 def test_batches(rng):
     """Every matrix of a batch has the bits that it has alone; wide columns of one change no other."""
     for kind in (np.float64, np.float32, np.complex128, np.complex64):

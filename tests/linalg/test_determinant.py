@@ -122,6 +122,7 @@ def test_a_hermitian_matrix_has_a_real_determinant(rng):
         assert_encloses(a, value, report)
 
 
+@pytest.mark.slow
 def test_tensors_on_a_gpu_stay_there(rng, monkeypatch):
     """The same code with tensors in main memory: enclosures hold, and products are tensors."""
     monkeypatch.setattr(operands, "stays", torch.is_tensor)
@@ -190,6 +191,7 @@ def test_overflow_keeps_the_enclosure():
     assert prismm.linalg.det(torch.eye(2)) == 1.0
 
 
+@pytest.mark.slow
 def test_batches(rng):
     """Every matrix of a batch has the determinant and the enclosure that it has alone."""
     real = rng.standard_normal((2, 3, 5, 5)) * 2.0 ** rng.integers(-400, 400, (2, 3, 1, 1))
@@ -207,6 +209,7 @@ def test_batches(rng):
         prismm.linalg.det(np.stack([np.eye(2), np.ones((2, 2))]))
 
 
+@pytest.mark.slow
 def test_singular_and_bad_input():
     def check(case):
         error, match, a = case

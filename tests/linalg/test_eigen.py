@@ -146,6 +146,7 @@ def test_angles_hold(rng):
     assert (report.angles == 1.0).all()
 
 
+@pytest.mark.slow
 def test_batches(rng):
     """Every matrix of a batch has the bits and the proofs that it has alone."""
     for kind in (np.float64, np.float32, np.complex128, np.complex64):

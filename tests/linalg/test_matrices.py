@@ -62,6 +62,7 @@ def placed(x, name):
     return replace(operands.operand(x, name), device=DEVICE if torch.is_tensor(x) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ["native", "correctly-rounded"])
 def test_inverses_where_the_matrix_is(rng, monkeypatch, accuracy):
     """Of every type, in batches, well-conditioned, triangular, scaled, and such that need inverses in main memory."""

@@ -108,6 +108,7 @@ def test_definiteness_and_determinants(tmp_path: Path) -> None:
     judge.assert_each(check, matrices.SQUARE)
 
 
+@pytest.mark.slow
 def test_real_data_by_least_squares(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
 
@@ -161,6 +162,7 @@ def test_texts_that_scipy_ships(tmp_path: Path, rng: np.random.Generator) -> Non
     assert all(seen.values()), seen
 
 
+@pytest.mark.slow
 def test_singular_files_are_told(tmp_path: Path) -> None:
     """The Laplacian of a whole graph, a magic square of even order, and a pattern, of which all entries are 1."""
     path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(7, 7))

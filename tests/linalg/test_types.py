@@ -69,6 +69,7 @@ def test_every_function_takes_every_type(rng, n, kind):
     judge.assert_each(check, cases)
 
 
+@pytest.mark.slow
 def test_views_are_taken_as_they_are(rng):
     """Conjugate, transposed, reversed and read-only ones have the bits of copies of them."""
 

@@ -243,6 +243,7 @@ def test_powers_split_into_values_of_the_format() -> None:
                 assert decode(encode(pair, format), format).tolist() == list(pair)
 
 
+@pytest.mark.slow
 def test_collecting_writes_two_files(
     stand_in: Callable[[Answer], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def test_json_of_the_catalogue():
     assert_each(lambda name: read(engine(name)), engines())
 
 
+@pytest.mark.slow
 def test_json_of_random_models(rng):
     for _ in range(300):
         read(random_model(rng))
@@ -327,6 +328,7 @@ def test_groups_of_several_sizes_are_chained():
     assert simulate.dot(unequal, a, a).item() == specification.dot(unequal, a.tolist(), a.tolist())
 
 
+@pytest.mark.slow
 def test_the_family_has_separate_sums_of_one_size_only(rng):
     separate = [m for m in (random_model(rng) for _ in range(2_000)) if m.group_sums == "separate"]
     assert len(separate) > 10 and all(len({len(group) for group in m.groups}) == 1 for m in separate)

@@ -230,9 +230,8 @@ def test_integers_outside_the_family(offset):
     assert not reproduces(finding.nearest, seen)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("a100-satfinite.uint8.int32", marks=pytest.mark.slow), "a100-satfinite.int8.int32"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a100-satfinite.uint8.int32", "a100-satfinite.int8.int32"])
 def test_evidence_of_integers_refutes_what_it_is_said_to(name):
     """Sums of unsigned products only grow: where they are clamped cannot be seen."""
     model = engine(name)

@@ -39,7 +39,11 @@ def asked(hidden, rng, each=40):
             {"block": 4, "depth": 16, "fraction_bits": None, "carry_bits": None, "alignment": "zero"},
             marks=pytest.mark.slow,
         ),
-        (ROUNDED, {"block": 8, "depth": 8, "rounding": "nearest", "output_rounding": None}),
+        pytest.param(
+            ROUNDED,
+            {"block": 8, "depth": 8, "rounding": "nearest", "output_rounding": None},
+            marks=pytest.mark.slow,
+        ),
         (ROUNDED, {"depth": 4}),
     ],
     ids=["carried", "rounded", "depth"],

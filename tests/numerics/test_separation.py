@@ -138,6 +138,7 @@ def test_one_property_at_a_time(changes, seed):
     checked(base, other, separate(base, other, seed=seed))
 
 
+@pytest.mark.slow
 def test_models_beside_random_ones(seed):
     """What is found differs by the specification; most neighbours in rounding are told apart.
 

@@ -473,6 +473,7 @@ def check_terms(found, model, a, b, c):
         assert term.kept == left or term.exponent is not None  # what is aligned is cut off, too
 
 
+@pytest.mark.slow
 def test_traces_of_random_models_add_up(rng):
     rounded = lost = narrowed = 0
     for _ in range(250):

@@ -376,6 +376,7 @@ def test_results():
     assert "cases" not in results.to_dict()["results"][0]
 
 
+@pytest.mark.slow
 def test_tables():
     runs = [replace(r, engine=r.engine.partition("-")[0].upper()) for r in predicted()]
     text = tables(*runs)

@@ -184,6 +184,7 @@ def test_scalars_of_zero_read_nothing():
     assert all(x.equal(torch.zeros(2, 2, dtype=torch.float64)) for x in back(bad))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 def test_gradcheck_in_all_modes(dtype, seed):
     generator = torch.Generator().manual_seed(seed)

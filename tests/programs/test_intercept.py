@@ -168,6 +168,7 @@ def test_a_block_with_other_settings_finds_out_for_itself(monkeypatch):
     assert {row.method.engine: row.count for row in record.rows} == {"cpu:int8": 2, "cpu:float64": 2}
 
 
+@pytest.mark.slow
 def test_blocks_that_are_closed_hold_no_model_and_no_code():
     block, found = emulate("native"), []
     for width in (2, 3):

@@ -36,7 +36,7 @@ def made(shape: tuple[int, ...], seed: int, dtype: torch.dtype, strided: bool = 
     ("dtype", "strided", "shapes"),
     [
         (torch.float32, True, ((3, 4), (4, 5))),
-        (torch.complex128, True, ((2, 3, 4), (4, 5))),
+        pytest.param(torch.complex128, True, ((2, 3, 4), (4, 5)), marks=pytest.mark.slow),
         pytest.param(torch.float64, False, ((4,), (2, 4, 5)), marks=pytest.mark.slow),
         pytest.param(torch.float32, False, ((4,), (4,)), marks=pytest.mark.slow),
     ],

@@ -53,6 +53,7 @@ def trained(seed: int, size: int, threads: int, monkeypatch: pytest.MonkeyPatch,
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
+@pytest.mark.slow
 def test_the_same_bits_in_any_cut_and_with_any_threads(seed, monkeypatch):
     expected = trained(seed, 32, 1, monkeypatch)
     for size, threads in CUTS[1:]:

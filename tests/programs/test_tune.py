@@ -368,6 +368,7 @@ def test_another_tuning_s_state_is_refused(seed: int, tmp_path: Path) -> None:
 # --- margins ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_margin_keeps_its_promise_on_log_normal_errors(rng: np.random.Generator) -> None:
     """A further draw exceeds the bound in one of a thousand cases; 20,000 cases, three standard deviations."""
     for n in (3, 4, 6):

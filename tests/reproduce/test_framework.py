@@ -190,6 +190,7 @@ def test_csv_keeps_every_bit(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.new"))
 
 
+@pytest.mark.slow
 def test_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     result = run(Toy().experiment(), tmp_path, "quick")

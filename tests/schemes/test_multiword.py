@@ -154,7 +154,7 @@ def relative(c: np.ndarray, exact: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
-@pytest.mark.parametrize("k", [32, 64, 256, 1024, *(pytest.param(x, marks=pytest.mark.slow) for x in (4096, 16384))])
+@pytest.mark.parametrize("k", [32, 1024, *(pytest.param(x, marks=pytest.mark.slow) for x in (64, 256, 4096, 16384))])
 def test_three_tf32_products_are_no_worse_than_sgemm(kind, k, rng):
     """In the root mean square over a million products or more: at k = 32 two words and SGEMM are three per cent apart,
     and one draw of this size is not enough to tell them apart.

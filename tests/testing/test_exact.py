@@ -221,6 +221,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 finite32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
+@pytest.mark.slow
 @given(st.lists(finite, min_size=8, max_size=8), st.sampled_from([np.float64, np.float32, np.float16]))
 def test_any_floats(entries, out):
     a, b = np.reshape(entries[:4], (2, 2)), np.reshape(entries[4:], (2, 2))

@@ -40,6 +40,7 @@ def test_sums_beyond_one_block(rng):
     assert (out[0] % 256 == exact % 256).all()
 
 
+@pytest.mark.slow
 def test_a_model_from_a_file(tmp_path, rng):
     path = tmp_path / "mine.json"
     path.write_text(model_named("t4.int8.int32").to_json())

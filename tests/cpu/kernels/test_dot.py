@@ -98,6 +98,7 @@ def test_exact_dots_are_exactly_rounded(name, precision, rng):
         assert same_bits(value, wanted), (k, differing(value, wanted))
 
 
+@pytest.mark.slow
 def test_exact_sums_of_millions_of_equal_terms():
     """Every term is the largest of its cell: sums are moved on before they could overflow."""
     k = (1 << 23) + 700

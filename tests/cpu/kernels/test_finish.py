@@ -48,7 +48,7 @@ def cases(rng, fmt):
         yield h, m, t, ulp * ulps * (1.0 + rng.integers(0, 2) * rng.random()), exponent
 
 
-@pytest.mark.parametrize("precision", [53, 24])
+@pytest.mark.parametrize("precision", [53, pytest.param(24, marks=pytest.mark.slow)])
 def test_entries_are_undecided_where_the_ends_round_differently(precision, rng):
     fmt, seen = FORMATS[precision], set()
     for h, m, t, bound, exponent in cases(rng, fmt):

@@ -33,6 +33,7 @@ def test_long_sums_of_huge_terms_are_rejected(side, rng):
     assert found is not None and not found.any()
 
 
+@pytest.mark.slow
 def test_long_sums_of_huge_terms_in_a_batch_are_rejected(rng):
     count = CACHED // 16 + 3
     for batch in (2, count):

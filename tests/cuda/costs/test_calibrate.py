@@ -445,6 +445,7 @@ def test_of_cublas_and_one_kernel_auto_takes_the_faster_one(monkeypatch):
     assert shapes >= 70 and max(slower) < 1.12 and sum(ratio > 1.02 for ratio in slower) <= 0.05 * shapes
 
 
+@pytest.mark.slow
 def test_the_committed_host_is_that_of_the_results():
     table = committed()[H200.name]
     assert numbers(gpu_rates.from_results(table)) == pytest.approx(numbers(table), rel=1e-3)

@@ -69,6 +69,7 @@ def test_residues_are_multiplied_as_a_call_does(programs, monkeypatch, tmp_path)
     assert expected.count(":i8[") == 2 and expected.count(":u8[") == 1
 
 
+@pytest.mark.slow
 def test_fp8_digits_are_multiplied_as_a_call_does(programs, monkeypatch, tmp_path):
     """The launch of the product, its constants and types; of planes that fit, and hold no NaN."""
     generator = torch.Generator().manual_seed(1)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numba
 import numpy as np
+import pytest
 
 from prismm.numerics.kernels import dot_two_sums
 
@@ -35,6 +36,7 @@ def number(rng: np.random.Generator) -> tuple[int, int]:
     return sign * (size >> 54), sign * (size & ((1 << 54) - 1))
 
 
+@pytest.mark.slow
 def test_the_result_rounds_as_the_exact_sum(rng):
     wide = cancelled = 0
     for _ in range(2000):
