@@ -360,7 +360,9 @@ def test_no_operand_is_a_target(prismm_main: Run, folder: Path, pair: tuple[np.n
     assert same_bits(np.load("c.npy"), expected)
 
 
-@pytest.mark.parametrize("name", ["p.npy", "p.mtx", "p.mtx.gz"])
+@pytest.mark.parametrize(
+    "name", ["p.npy", *(pytest.param(name, marks=pytest.mark.slow) for name in ("p.mtx", "p.mtx.gz"))]
+)
 def test_a_pipe_is_no_operand(prismm_process: Run, pair: tuple[np.ndarray, np.ndarray], name: str) -> None:
     """Opening one without a writer would wait for ever."""
     os.mkfifo(name)

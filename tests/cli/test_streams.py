@@ -70,7 +70,7 @@ def test_json_in_any_encoding_is_the_same(written: Callable[..., str], encoding:
         assert json.loads(written(encoding, *arguments)) == json.loads(written("utf-8", *arguments))
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", *NARROW])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", *(pytest.param(x, marks=pytest.mark.slow) for x in NARROW[1:])])
 def test_json_of_a_name_that_no_encoding_has(written: Callable[..., str], encoding: str) -> None:
     pytest.importorskip("torch")
     Path(os.fsdecode(b"s\xff.py")).write_text("import torch\n")

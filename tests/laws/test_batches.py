@@ -168,9 +168,9 @@ def test_tolerances_of_batches(tolerance, rng):
 
 @pytest.mark.covering("shape")
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
-@pytest.mark.parametrize("shape", [(4700, 3, 3), (2600, 1, 16), (3, 3, 4700), (2, 7, 3000)])
+@pytest.mark.parametrize("shape", [(1900, 3, 3), (1100, 1, 16), (3, 3, 1900), (2, 7, 1300)])
 def test_thin_products_are_cut_into_rows(shape, dtype, seed, monkeypatch):
-    monkeypatch.setattr(batched, "CHUNK", 4000)
+    monkeypatch.setattr(batched, "CHUNK", 1600)
     m, k, n = shape
     out = np.empty((m, n), dtype)
     for name in ("normal", "wide_rows_and_columns", "cancelling"):

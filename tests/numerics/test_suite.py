@@ -130,6 +130,7 @@ def test_suite_is_whole(input, output, length):
             assert str(case)
 
 
+@pytest.mark.covering("output")
 @pytest.mark.parametrize(("input", "output"), FORMATS, ids=lambda f: f.name)
 def test_no_input_is_rounded(input, output):
     seen = []
