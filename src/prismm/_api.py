@@ -43,8 +43,8 @@ def matmul(
         out: array of the result's shape and type to write to, or a NumPy array of a type that holds every value of the
             result's; may overlap the operands. Of tensors that require grad the product has a derivative
             (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.
-        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
-            guarantees in the documentation. With an explicit scheme None means the scheme's own value, unrepaired;
+        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|;
+            `docs/guarantees.md` has the bounds. With an explicit scheme None means the scheme's own value, unrepaired;
             ``Slices(mode="CR")`` is correctly rounded all the same.
         scheme: an instance: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, one of
             `schemes.baselines`, or your own that keeps `schemes.Scheme`; or a name such as "residues:15"
@@ -56,8 +56,8 @@ def matmul(
         engine: "cpu" or "cuda" takes the best there, ``PRISMM_ENGINE`` names the default; `core.engine_names` has a
             table of all names, simulated matrix units such as "simulated:volta" included.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
-        workspace: scratch memory for `Slices`, a NumPy array of uint8, used instead of memory of its own: the product
-            is cut so that slices, sums and products of slices fit in it. Its contents are lost.
+        workspace: memory for `Slices`, a NumPy array of uint8, instead of memory of its own: the product is cut so that
+            slices, sums and products of slices fit in it. Its contents are lost.
         full_output: return (result, `Report`).
 
     Returns:
