@@ -176,8 +176,9 @@ float32:
 tables at three sizes. It takes FP8 only after the GPU's own unit has multiplied extreme digits exactly, and leaves the
 GPU's own product only where the predicted gain exceeds the error of predictions.
 
-- A B300 has a thirtieth of a B200's INT8 rate. There float64 products run fastest on FP8. At n = 8192 {besides():.0f} % of
-  its time is splits, change of base and joins. FP64 instructions of splits and joins are slow there.
+- A B300 has a thirtieth of a B200's INT8 rate. There float64 products run fastest on FP8. At n = 8192
+  {besides():.0f} % of its time is splits, change of base and joins. FP64 instructions of splits and joins are slow
+  there.
 - A B200's published INT8 and FP8 rates are equal. But Triton compiles INT8 products to `mma.sync` there, a quarter as
   fast, and FP8 products to `tcgen05.mma`. So FP8 is faster although it takes more products.
 - An RTX 5090 has half its INT8 rate for FP8 with sums in FP32. Sums in FP16 are twice as fast, but keep too few bits.
@@ -186,15 +187,15 @@ GPU's own product only where the predicted gain exceeds the error of predictions
 ## Rate tables
 
 These are the rates that kernels would reach, in TFLOP/s and TOP/s: {share("int8")} % of the published rates of INT8 and
-FP8, and {share("fp16")} % of FP16's. The plain Triton kernels reach these shares of an H100's INT8 and FP16 rates. On a B200 the INT8 rate is
-`mma.sync`'s, a quarter of the published one. Splits and joins follow memory and instructions, as in
-`prismm.cuda.costs`.
+FP8, and {share("fp16")} % of FP16's. The plain Triton kernels reach these shares of an H100's INT8 and FP16 rates. On a
+B200 the INT8 rate is `mma.sync`'s, a quarter of the published one. Splits and joins follow memory and instructions, as
+in `prismm.cuda.costs`.
 
 {chr(10).join(rates)}
 
-The model assumes that FP8 products reach the same share as INT8 products, that the matrix unit hides the integer sums of
-blocks of 512 products, and that power does not limit FP8. The first use of such a GPU measures some of these rates, FP8's
-among them, and `prismm calibrate` all.
+The model assumes that FP8 products reach the same share as INT8 products, that the matrix unit hides the integer sums
+of blocks of 512 products, and that power does not limit FP8. The first use of such a GPU measures some of these rates,
+FP8's among them, and `prismm calibrate` all.
 
 The sources give only the FP8 rate of Rubin without sparsity. Its other rates, INT8 and FP64 among them, are a B300's.
 

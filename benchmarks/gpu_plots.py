@@ -34,9 +34,9 @@ ROOT = Path(__file__).parents[1]
 INTRODUCTION = """# Figures of the GPU engine
 
 Drawn by `benchmarks/gpu_plots.py`, numbers included, from `gpu_gemm.csv`, `gpu_figures.csv`, `gpu_peers.csv` and
-`apps.csv` in `benchmarks/results` ([what runs on a GPU](gpu.md)). The rows name the GPU that they were measured on; each
-section names its paper's hardware. Times are those of eager calls, certificate and repair included, unless the section
-says otherwise; shades hold the middle 60 % of the rounds. Errors are relative, in the Frobenius norm.
+`apps.csv` in `benchmarks/results` ([what runs on a GPU](gpu.md)). The rows name their GPU; each section names its
+paper's hardware. Times are those of eager calls, certificate and repair included, unless the section says otherwise;
+shades hold the middle 60 % of the rounds. Errors are relative, in the Frobenius norm.
 """
 
 

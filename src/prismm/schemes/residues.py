@@ -26,8 +26,8 @@ class Residues(BuiltIn):
     scale for both parts, three real products per modulus.
 
     Args:
-        moduli: 2 to 22. 7 give float32 grade, 15 float64 grade. With 18 to 20 few entries of a correctly rounded float64
-            product need repair.
+        moduli: 2 to 22. 7 give float32 grade, 15 float64 grade. With 18 to 20 few entries of a correctly rounded
+            float64 product need repair.
 
     Raises:
         ArgumentError: for another number.
