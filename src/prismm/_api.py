@@ -119,13 +119,20 @@ def gemm(
     """alpha·op(A)·op(B) + beta·C, rounded once: targets apply to the sum as a whole.
 
     Args:
-        a, b: matrices (or batches), never read where alpha is 0; op is the identity, (conjugate) transpose.
+        a, b: matrices (or batches) with op(A) of shape (..., m, k) and op(B) of shape (..., k, n), never read where
+            alpha is 0; op is the identity, the transpose or the conjugate transpose.
         c: array that broadcasts to the result's shape; never read where beta is 0.
         alpha, beta: finite scalars, taken exactly; so bools are the numbers 0 and 1 here.
-        trans_a, trans_b: "N", "T" or "C".
+        trans_a, trans_b: op, "N", "T" or "C".
 
     The other arguments, results and errors are those of `matmul`, every scheme and engine included. "native"
     guarantees |d - exact| <= (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η here.
+
+    Raises:
+        ArgumentError: for factors that are not finite, another op, and a beta other than 0 without c. ShapeError: for a
+        c that does not broadcast to the result's shape. Also the errors of `matmul`.
+
+    Source: Dongarra et al., "A set of level 3 basic linear algebra subprograms", 1990, for the operation.
 
     >>> import numpy as np, prismm
     >>> x = np.array([[0.1]])
@@ -176,6 +183,9 @@ def prepare(
     The other arguments are those of `matmul`, every scheme and engine included, and travel with the operand. The
     result of a product with a prepared operand has the same bits as without, for every reproducible or correctly
     rounded product.
+
+    Returns:
+        A `Prepared` operand, for `matmul`, `gemm` and ``@``.
 
     Raises:
         ArgumentError: for another side. ShapeError: unless x is a matrix. Also the errors of `matmul`.
