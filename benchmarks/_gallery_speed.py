@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -240,8 +241,8 @@ def wide_data_claim(cpu: list[Row], cuda: list[Row], before: list[Row]) -> str:
         )
     most = _families(before)[-1][1]
     return (
-        f"Correctly rounded float64 products, n = 512 to 2048, each family at its slowest. {' '.join(said)} Grey: how"
-        f" long they take, up to {most:.0f} times, if a GPU multiplies operands as they are."
+        f"Correctly rounded float64 products, n = 512 to 2048, each family at its slowest. {' '.join(said)} Grey:"
+        f" times on a GPU without balanced operands, up to {most:.0f} times."
     )
 
 
@@ -335,6 +336,6 @@ def probe_claim(rows: list[Row]) -> str:
     seconds = sorted(row["seconds"] for row in rows)
     return (
         f"Of {len(rows)} random hidden engines the probe recovers every observable property of {found}. Half of the"
-        f" probes take less than {statistics.median(seconds):.0f} s, the longest {seconds[-1]:.0f} s. [Matrix"
+        f" probes take less than {statistics.median(seconds):.0f} s, the longest {math.ceil(seconds[-1])} s. [Matrix"
         " engines](numerics/README.md#the-probe) has the details."
     )

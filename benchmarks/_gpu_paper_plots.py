@@ -298,7 +298,7 @@ def dgemm_tc_4_text(tables: Tables) -> str:
     own = f"cuBLAS's DGEMM reaches {native[max(native)]['value']:.0f} TFLOP/s here" if native else "that is not so here"
     return (
         f"Accuracy of a float64 product: {_phi_text(tables, 'dgemm-tc-4')}. On the paper's Titan RTX cublasDgemm"
-        f" reached 0.54 TFLOP/s and slices 0.98; {own}, so that slices have more to make up for." + ENTRIES
+        f" reached 0.54 TFLOP/s and slices 0.98; {own}, so slices have more to make up for." + ENTRIES
     )
 
 
@@ -315,7 +315,7 @@ def dgemm_tc_6_text(tables: Tables) -> str:
     return (
         f"Correctly rounded: {_phi_text(tables, 'dgemm-tc-6')}. The paper splits until nothing is left, multiplies all"
         " pairs of slices and adds them by NearSum; on a GPU `Slices` take a fixed number, certify every entry, and"
-        " recompute what stays open."
+        " recompute uncertified entries."
     )
 
 
@@ -426,7 +426,7 @@ def h2sgemm_10_text(tables: Tables) -> str:
         said.append(f"The fastest of all is {best} at {row['x']}: {row['value']:.0f} TFLOP/s.")
     said.append(
         "Times are of the product's kernel alone at n = 8192; the Ascend 910A converts operands inside of its pipeline,"
-        " and keeps blocks in an L1 that software manages, so that its block sizes are something else than tiles here."
+        " and keeps blocks in an L1 that software manages, so its block sizes do not correspond to tiles here."
     )
     return " ".join(said)
 

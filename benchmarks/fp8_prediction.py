@@ -174,34 +174,35 @@ float32:
 
 "From" is the least n, a multiple of 64, from which FP8 stays faster up to 32768. "Auto" is what `Auto` takes by these
 tables at three sizes. It takes FP8 only after the GPU's own unit has multiplied extreme digits exactly, and leaves the
-GPU's own product only where the prediction is faster by more than predictions err.
+GPU's own product only where the predicted gain exceeds the error of predictions.
 
-- A B300 has a thirtieth of a B200's INT8 rate. There FP8 is the way to float64. At n = 8192 {besides():.0f} % of
-  its time is splits, change of base and joins. FP64 instructions of splits and joins are slow there.
+- A B300 has a thirtieth of a B200's INT8 rate. There float64 products run fastest on FP8. At n = 8192
+  {besides():.0f} % of its time is splits, change of base and joins. FP64 instructions of splits and joins are slow
+  there.
 - A B200's published INT8 and FP8 rates are equal. But Triton compiles INT8 products to `mma.sync` there, a quarter as
   fast, and FP8 products to `tcgen05.mma`. So FP8 is faster although it takes more products.
-- An RTX 5090 has half its INT8 rate for FP8 with sums in FP32. Sums in FP16 are twice as fast, and too short.
-- Hopper and Ada have no FP8 sums that are long enough for blocks, so that Auto takes no FP8 there.
+- An RTX 5090 has half its INT8 rate for FP8 with sums in FP32. Sums in FP16 are twice as fast, but keep too few bits.
+- Hopper's and Ada's FP8 sums keep too few bits for blocks, so Auto takes no FP8 there.
 
 ## Rate tables
 
-What kernels would reach, in TFLOP/s and TOP/s: of the published rates of INT8 and FP8 {share("int8")} %, and of FP16's
-{share("fp16")} %. The plain Triton kernels reach that of an H100's INT8 and FP16 rates. On a B200 the INT8 rate is
-`mma.sync`'s, a quarter of the published one. Splits and joins follow memory and instructions, as in
-`prismm.cuda.costs`.
+These are the rates that kernels would reach, in TFLOP/s and TOP/s: {share("int8")} % of the published rates of INT8 and
+FP8, and {share("fp16")} % of FP16's. The plain Triton kernels reach these shares of an H100's INT8 and FP16 rates. On a
+B200 the INT8 rate is `mma.sync`'s, a quarter of the published one. Splits and joins follow memory and instructions, as
+in `prismm.cuda.costs`.
 
 {chr(10).join(rates)}
 
-Assumed: that FP8 products reach the same share as INT8 products, that adding sums of blocks of 512 products as integers
-is hidden behind the matrix unit, and that no power limits FP8. The first use of such a GPU measures some of these
-rates, FP8's among them, and `prismm calibrate` all.
+The model assumes that FP8 products reach the same share as INT8 products, that the matrix unit hides the integer sums
+of blocks of 512 products, and that power does not limit FP8. The first use of such a GPU measures some of these rates,
+FP8's among them, and `prismm calibrate` all.
 
-Rubin: no source at hand gives dense rates of anything but FP8, so that the rest, INT8 and FP64 among them, is a B300's.
+The sources give only the FP8 rate of Rubin without sparsity. Its other rates, INT8 and FP64 among them, are a B300's.
 
 ## Sources
 
 `src/prismm/cuda/costs/cards.json` has all published rates and names their sources. FP8 rates of a B200, an RTX 5090 and
-an RTX PRO 6000 are quoted second-hand, not read in the documents that are named.
+an RTX PRO 6000 are second-hand quotations, not taken from the named documents.
 """
 
 

@@ -34,9 +34,9 @@ ROOT = Path(__file__).parents[1]
 INTRODUCTION = """# Figures of the GPU engine
 
 Drawn by `benchmarks/gpu_plots.py`, numbers included, from `gpu_gemm.csv`, `gpu_figures.csv`, `gpu_peers.csv` and
-`apps.csv` in `benchmarks/results` ([what runs on a GPU](gpu.md)). All of it was measured on the GPU that the rows name;
-the papers had others, which each section says. Times are eager calls, certificate and repair included, unless it says
-otherwise; shades hold the middle 60 % of the rounds. Errors are relative, in the Frobenius norm.
+`apps.csv` in `benchmarks/results` ([what runs on a GPU](gpu.md)). The rows name their GPU; each section names its
+paper's hardware. Times are those of eager calls, certificate and repair included, unless the section says otherwise;
+shades hold the middle 60 % of the rounds. Errors are relative, in the Frobenius norm.
 """
 
 
@@ -144,7 +144,8 @@ def breakdown_text(tables: Tables) -> str:
             said.append(f"{some:.0f} % at n = {low} and {more:.0f} % at {high} ({dtype}, {call})")
     return (
         f"The product on the matrix unit is {listed(said)} of what the kernels take one by one; the rest is bound by"
-        " memory and instructions and grows with n². Certifying is part of the join, except for what it leaves open."
+        " memory and instructions and grows with n². The join certifies entries, too; later kernels"
+        " certify or repair those that it leaves uncertified."
     )
 
 
@@ -210,7 +211,7 @@ def pareto_text(tables: Tables) -> str:
             dtype = name.removeprefix("pareto-")
             own = next((row for row in rows if row["series"] == "cuBLAS"), None)
             where = "" if own is None else "; cuBLAS is on it too" if own in best else _beaten(own, best)
-            said.append(f"In {dtype} the best that is to be had is made of {listed(series)}{where}.")
+            said.append(f"In {dtype} the fastest ways at each error are {listed(series)}{where}.")
     return " ".join(said) + (
         " Small numbers are moduli (Residues), slices (Slices), elements of a chunk (ScaledHalf, Words) or levels"
         " (TileInt8). These are the schemes' own values of random normal matrices; other data move the errors, of"

@@ -43,8 +43,8 @@ def matmul(
         out: array of the result's shape and type to write to, or a NumPy array of a type that holds every value of the
             result's; may overlap the operands. Of tensors that require grad the product has a derivative
             (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.
-        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
-            guarantees in the documentation. With an explicit scheme None means the scheme's own value, unrepaired;
+        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|;
+            `docs/guarantees.md` has the bounds. With an explicit scheme None means the scheme's own value, unrepaired;
             ``Slices(mode="CR")`` is correctly rounded all the same.
         scheme: an instance: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, one of
             `schemes.baselines`, or your own that keeps `schemes.Scheme`; or a name such as "residues:15"
@@ -56,8 +56,8 @@ def matmul(
         engine: "cpu" or "cuda" takes the best there, ``PRISMM_ENGINE`` names the default; `core.engine_names` has a
             table of all names, simulated matrix units such as "simulated:volta" included.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
-        workspace: scratch memory for `Slices`, a NumPy array of uint8, used instead of memory of its own: the product
-            is cut so that slices, sums and products of slices fit in it. Its contents are lost.
+        workspace: memory for `Slices`, a NumPy array of uint8, instead of memory of its own: the product is cut so that
+            slices, sums and products of slices fit in it. Its contents are lost.
         full_output: return (result, `Report`).
 
     Returns:
@@ -119,13 +119,20 @@ def gemm(
     """alpha·op(A)·op(B) + beta·C, rounded once: targets apply to the sum as a whole.
 
     Args:
-        a, b: matrices (or batches), never read where alpha is 0; op is the identity, (conjugate) transpose.
+        a, b: matrices (or batches) with op(A) of shape (..., m, k) and op(B) of shape (..., k, n), never read where
+            alpha is 0; op is the identity, the transpose or the conjugate transpose.
         c: array that broadcasts to the result's shape; never read where beta is 0.
         alpha, beta: finite scalars, taken exactly; so bools are the numbers 0 and 1 here.
-        trans_a, trans_b: "N", "T" or "C".
+        trans_a, trans_b: op, "N", "T" or "C".
 
     The other arguments, results and errors are those of `matmul`, every scheme and engine included. "native"
     guarantees |d - exact| <= (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η here.
+
+    Raises:
+        ArgumentError: for factors that are not finite, another op, and a beta other than 0 without c. ShapeError: for a
+        c that does not broadcast to the result's shape. Also the errors of `matmul`.
+
+    Source: Dongarra et al., "A set of level 3 basic linear algebra subprograms", 1990, for the operation.
 
     >>> import numpy as np, prismm
     >>> x = np.array([[0.1]])
@@ -176,6 +183,9 @@ def prepare(
     The other arguments are those of `matmul`, every scheme and engine included, and travel with the operand. The
     result of a product with a prepared operand has the same bits as without, for every reproducible or correctly
     rounded product.
+
+    Returns:
+        A `Prepared` operand, for `matmul`, `gemm` and ``@``.
 
     Raises:
         ArgumentError: for another side. ShapeError: unless x is a matrix. Also the errors of `matmul`.

@@ -42,7 +42,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
+    """What would run for a product, why, and what it is expected to take; returned by `prismm.explain`.
 
     Attributes:
         m: rows of one product.
@@ -57,14 +57,19 @@ class Plan:
         reproducible: whether the bits depend on operands, types, k and target alone.
         threads: worker threads.
         products: low-precision matrix products expected.
-        row_panel: rows made at a time.
-        column_block: columns made at a time.
+        row_panel: rows of the result computed at a time.
+        column_block: columns of the result computed at a time.
         workspace_bytes: memory beside operands and result.
         predicted_seconds: predicted time of the call, an estimate for this kind of machine.
         native_seconds: predicted time of the native product, likewise.
         bound: the guarantee per entry, in one line.
         reasons: why this scheme and engine.
         alternatives: schemes that were not taken, and why not.
+
+    >>> import numpy as np, prismm
+    >>> plan = prismm.explain(np.ones((8, 4)), np.ones((4, 2)), reproducible=True)
+    >>> plan.m, plan.k, plan.n, str(plan.scheme), plan.reproducible
+    (8, 4, 2, 'Residues(moduli=15)', True)
     """
 
     m: int

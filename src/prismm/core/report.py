@@ -51,8 +51,8 @@ class Report:
     """Returned beside the result by ``full_output=True``; `docs/report.md` describes its properties.
 
     Attributes:
-        decision: scheme, engine and target, and what works out the plan; internal.
-        outcome: what the executor recorded, from which the properties are read; internal.
+        decision: scheme, engine and target, and the function that makes the plan; internal.
+        outcome: the executor's record, from which the properties are read; internal.
         shape: shape of the result.
         pieces: two-dimensional products of the call, with result and bound; internal.
         rows_kept: whether the left operand was a matrix, not a vector; internal.

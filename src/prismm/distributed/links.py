@@ -22,6 +22,13 @@ class Links:
         network: bytes a second between hosts; by default an adapter of 400 Gbit/s for each device.
         startup: seconds before a collective has begun. An all-reduce of 64 MiB ran at 250 GB/s where a long one ran at
             350.
+
+    Raises:
+        ArgumentError: for a number of devices below 1, and for figures that are not finite and above 0.
+
+    >>> from prismm.distributed import Links
+    >>> Links(per_host=4).network
+    50000000000.0
     """
 
     per_host: int = 8

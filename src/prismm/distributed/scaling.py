@@ -62,6 +62,11 @@ class Point:
         network_bytes: sent by one device to other hosts.
         memory_bytes: of one device, for operands, workspace, partial products and result.
         fits: whether a device has that memory.
+
+    >>> import prismm
+    >>> point = prismm.distributed.model(4096, 4096, 4096, devices=(2,), layouts=("row",)).points[0]
+    >>> point.grid, point.fits, point.network_bytes
+    ((2, 1, 1), True, 0.0)
     """
 
     layout: str
@@ -93,6 +98,11 @@ class Model:
         links: what connects devices.
         one_device: seconds of the whole product on one device, whether it fits or not.
         points: the predictions, by devices and layout.
+
+    >>> import prismm
+    >>> found = prismm.distributed.model(4096, 4096, 4096, devices=(2,), layouts=("row",), reproducible=True)
+    >>> str(found.scheme), found.exact, len(found.points)
+    ('Residues(moduli=15)', True, 1)
     """
 
     m: int

@@ -50,6 +50,11 @@ class EighReport:
         orthogonality: at least ‖1 - vᴴv‖₂; an array for a batch.
         angles: at least the sine of the angle between v_k and an eigenvector of λ_k, (..., n); 1 where the bounds do
             not separate w_k from other eigenvalues.
+
+    >>> import numpy as np, prismm.linalg
+    >>> _, _, report = prismm.linalg.eigh(np.diag([1.0, 2.0]), full_output=True)
+    >>> report.bounds.shape, bool((report.angles < 1e-12).all())
+    ((2,), True)
     """
 
     bounds: NDArray[np.float64]

@@ -28,6 +28,11 @@ class SolveReport:
             singular.
         steps: refinement steps, at most, of a matrix of the batch.
         inverse_parts: matrices that sum to the approximate inverse R, at most; 0 where it was not needed.
+
+    >>> import numpy as np, prismm.linalg
+    >>> x, report = prismm.linalg.solve(np.array([[3.0]]), np.array([1.0]), full_output=True)
+    >>> bool(report.bounds[0] <= 2.0**-54), bool(report.correctly_rounded[0])
+    (True, True)
     """
 
     bounds: NDArray[np.float64]

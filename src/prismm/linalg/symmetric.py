@@ -167,6 +167,12 @@ def trmm(
         unit: whether the diagonal counts as ones, and is not read.
         **keywords: as in `gram`.
 
+    Returns:
+        The product, of b's shape, with the target of `prismm.matmul` in every entry.
+
+    Raises:
+        ArgumentError: for another side, uplo or trans. ShapeError: for shapes that do not fit. The errors of `gram`.
+
     >>> import numpy as np, prismm.linalg
     >>> prismm.linalg.trmm(np.array([[2.0, 9.0], [1.0, 2.0]]), np.array([[1.0], [1.0]]))
     array([[2.],

@@ -110,8 +110,13 @@ def inv(a: Any, /, *, accuracy: str | float | None = None, full_output: bool = F
         accuracy: of every entry, as in `solve`.
         full_output: return (inverse, `SolveReport`).
 
+    Returns:
+        The inverse, (..., n, n), of the type that a product with a has, as the caller's kind of array.
+
     Raises:
         NotCertified, ShapeError, DTypeError, OperandError, ArgumentError, AccuracyError: as `solve`.
+
+    Sources: those of `solve`.
 
     >>> import numpy as np, prismm.linalg
     >>> prismm.linalg.inv(np.array([[3.0, 1.0], [0.0, 1.0]]))
@@ -139,6 +144,9 @@ def lstsq(a: Any, b: Any, /, *, accuracy: str | float | None = None, full_output
         b: (..., m, k) or (m,).
         accuracy: of every component, as in `solve`.
         full_output: return (x, `SolveReport`).
+
+    Returns:
+        x of shape (..., n, k), or (..., n) for b of shape (m,), of the type and kind of array that `solve` returns.
 
     Raises:
         ShapeError: for m < n, besides the errors of `solve`. AccuracyError: for "fast". NotCertified: for a matrix

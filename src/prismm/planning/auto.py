@@ -30,7 +30,11 @@ from prismm.schemes.residues import Residues
 class Auto:
     """The scheme that chooses a scheme; see the table in this module's docstring.
 
-    Value, bound, reproducibility: those of what it selects.
+    Value, bound, reproducibility: those of the scheme that it selects.
+
+    >>> import numpy as np, prismm
+    >>> prismm.explain(np.ones((8, 8)), np.ones((8, 8)), scheme=prismm.Auto(), reproducible=True).scheme
+    Residues(moduli=15)
     """
 
     @property

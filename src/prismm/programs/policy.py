@@ -61,6 +61,7 @@ class Rule:
     Raises:
         ArgumentError, AccuracyError: for an unknown operator, scheme or target, or a rule that says nothing.
 
+    >>> from prismm import Rule
     >>> Rule(module="encoder.*", scheme="words:tf32x3")
     Rule(module='encoder.*', scheme='words:tf32x3')
     """
@@ -143,6 +144,7 @@ class Policy:
     Raises:
         ArgumentError: for an element that is not a rule.
 
+    >>> from prismm import Policy, Rule
     >>> policy = Policy([Rule(module="head", off=True), Rule(accuracy="native", reproducible=True)])
     >>> policy.recipe("encoder.0", "addmm").reproducible, policy.recipe("head", "mm").off
     (True, True)

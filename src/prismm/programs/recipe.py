@@ -32,6 +32,7 @@ class Recipe:
     Raises:
         AccuracyError, ArgumentError: for an unknown target, scheme or engine, or "off" with anything else.
 
+    >>> from prismm.programs import Recipe
     >>> Recipe.parse("1e-12 reproducible")
     Recipe(accuracy=1e-12, scheme=None, reproducible=True, engine=None, threads=None, off=False)
     >>> str(Recipe(scheme="words:tf32x3"))

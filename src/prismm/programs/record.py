@@ -25,7 +25,7 @@ class Call:
         dtype: element type of the operands.
         device: where they lie.
         seconds: wall-clock time.
-        made: how it was multiplied.
+        method: how it was multiplied.
         rule: index of the rule that decided, or None.
         reason: why the product was left to torch, else "".
         after: indices of the earlier calls whose results went into it, where dependencies are recorded.

@@ -84,6 +84,8 @@ def tune(
             warning where two runs differ by less than a tenth of the tolerance) or multiplies nothing, and a tolerance
             that the first level breaks. FileError: for a state file that cannot be read or written.
 
+    Source: Lin, Sun, Zhang and Lu, "MixPert", LCTES 2024, whose tuner lowers one product at a time.
+
     >>> import torch, prismm
     >>> a = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     >>> policy = prismm.tune(lambda x: x @ a, [a, 2 * a, a.T, a + 1], 1e-5)

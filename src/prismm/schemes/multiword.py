@@ -43,6 +43,10 @@ class Words(BuiltIn):
     Raises:
         ArgumentError: for values outside these ranges.
 
+    Source: Valero-Lara, Jorquera, Liu and Vetter, "Mixed-precision S/DGEMM using the TF32 and TF64 frameworks on
+    low-precision AI tensor cores", SC-W 2023.
+
+    >>> from prismm import Words
     >>> Words.tf32(products=3)
     Words(tf32, words=2, products=3)
     >>> Words.bf16(products=6).words, Words.tf64(products=3).accumulate.name

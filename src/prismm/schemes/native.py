@@ -27,6 +27,12 @@ class Native(BuiltIn):
 
     Raises:
         ArgumentError: for another ``compute``.
+
+    Source: Jeannerod and Rump, "Improved error bounds for inner products in floating-point arithmetic", 2013.
+
+    >>> import numpy as np, prismm
+    >>> prismm.matmul(np.ones((1, 2)), np.ones((2, 1)), scheme=prismm.Native())
+    array([[2.]])
     """
 
     room = "native"

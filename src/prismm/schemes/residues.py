@@ -26,11 +26,15 @@ class Residues(BuiltIn):
     scale for both parts, three real products per modulus.
 
     Args:
-        moduli: 2 to 22. 7 give float32 grade, 15 float64 grade, 18-20 leave few open roundings in float64.
+        moduli: 2 to 22. 7 give float32 grade, 15 float64 grade. With 18 to 20 few entries of a correctly rounded
+            float64 product need repair.
 
     Raises:
         ArgumentError: for another number.
 
+    Source: Ozaki, Uchino and Imamura, "Ozaki Scheme II", arXiv:2504.08009, 2025.
+
+    >>> from prismm import Residues
     >>> Residues(moduli=15).bits
     58.39
     """

@@ -47,6 +47,9 @@ class ScaledHalf(BuiltIn):
     Raises:
         ArgumentError: for other values, and for an sb that no exponent admits.
 
+    Source: Xue et al., "H2SGEMM", arXiv:2507.23387, 2025.
+
+    >>> from prismm import ScaledHalf
     >>> ScaledHalf().largest_exponent, ScaledHalf(sb=20).largest_exponent
     (14, 6)
     """

@@ -42,10 +42,8 @@ class ExactProduct:
     Args:
         parts: the real part, and the imaginary part if the product is complex.
 
-    An overflowed entry is right where it should be: a ``c`` of ±Inf that equals the correctly
-        rounded value in the type of
-    ``c`` has error 0; any other infinity has error inf, and NaN has error NaN, which meets no
-    bound.
+    An entry of ``c`` that is ±Inf has error 0 where the exact value, rounded to the type of ``c``, is that infinity.
+    Any other infinity has error inf. NaN has error NaN, which meets no bound.
 
     >>> import numpy as np
     >>> from prismm.testing import exact_product
