@@ -14,7 +14,7 @@ from prismm.linalg import unproved
 from prismm.linalg.entries import beside
 from prismm.linalg.expansions import Products
 from prismm.linalg.factors import singular_values
-from prismm.linalg.matrices import host, identity, one_above_another, row_norm, side_by_side, zeros
+from prismm.linalg.matrices import columns_scaled, host, identity, one_above_another, row_norm, side_by_side, zeros
 from prismm.linalg.operands import (
     Operand,
     check_hermitian,
@@ -219,17 +219,18 @@ def _least_squares(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target
     """One problem, by the augmented system of its real form; what is judged is x alone."""
     is_complex, real = dtype.kind == "c", _real(dtype)
     matrix, right = real_form(a, is_complex), stacked(b, is_complex)
-    m, n = matrix.shape
+    (m, n), (matrix, columns) = matrix.shape, columns_scaled(matrix)
     singular = singular_values(matrix)
     # Any power of two serves; this one keeps the condition number near that of a (Björck 1967).
     size = float(max(singular[-1], singular[0] * 2.0**-52)) if n else 1.0
-    s = 2.0 ** np.clip(np.frexp(size)[1] - 1, -500, 500) if size else 1.0
+    s = 2.0 ** np.clip(np.frexp(size)[1] - 1, -1000, 1000) if size else 1.0
     upper = side_by_side([s * identity(m, matrix), matrix])
     wide = one_above_another([upper, side_by_side([matrix.T, zeros((n, n), matrix)])])
     tall = np.concatenate([right, np.zeros((n, right.shape[1]))])
 
     def lower(x: Enclosure) -> Enclosure:
-        return Enclosure(tuple(part[m:] for part in x.parts), x.radius[m:], x.exponents[m:])
+        exponents = x.exponents[m:] + beside(columns[:, None], x.exponents)
+        return Enclosure(tuple(part[m:] for part in x.parts), x.radius[m:], exponents)
 
     tall = beside(tall, wide) if tall.shape[1] > FEW else tall
     solution = solve_real(wide, tall, lambda x: _columns(rounded(lower(x), real), target), Products(source.device))
