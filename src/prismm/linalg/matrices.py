@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,18 +231,41 @@ def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], 
     return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
 
 
-def scaling(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, tuple[NDArray[np.int32], ...]]:
-    """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
-    entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A system DAF·(F⁻¹X·2^κ) = DB·2^κ with powers of two D, F and 2^κ.
+
+    Attributes:
+        a, b: DAF and DB·2^κ; exact but for columns of b that lost bits.
+        rows, columns, kappa: the exponents of D, F and 2^-κ.
+        lost: the columns of b of which an entry fell below 2^-1022 and was rounded, by half of 2^-1074 at most.
+    """
+
+    a: Matrix
+    b: Matrix
+    rows: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    kappa: NDArray[np.int32]
+    lost: NDArray[np.bool_]
+
+    @classmethod
+    def not_at_all(cls, a: Matrix, b: Matrix) -> Scaled:
+        """The system as it is."""
+        zeros = (np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+        return cls(a, b, *zeros, np.zeros(b.shape[1], bool))
+
+
+def scaling(a: Matrix, b: Matrix) -> Scaled:
+    """A system scaled so that rows, then columns of a, then columns of b, have largest entries in [1/2, 1). The matrix
+    stays as it is where that would lose a bit.
     """
     scaled, rows, columns = balanced(a)
     tops = host(_sizes(b) + beside(rows, b)[:, None]).max(axis=0, initial=NOTHING)
     kappa = _shift(tops)
     twice = beside(rows[:, None] + kappa, b)
     right = ldexp(b, twice)
-    if (ldexp(right, -twice) == b).all():
-        return scaled, right, (rows, columns, -kappa)
-    return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+    lost = host((ldexp(right, -twice) != b).any(axis=0))
+    return Scaled(scaled, right, rows, columns, -kappa, lost)
 
 
 def _larger_part(x: Matrix) -> Matrix:

@@ -340,8 +340,18 @@ def _real_diagonal(x: Any, n: int) -> Any:
 
 
 def _array(x: Any, name: str) -> Any:
-    """A tensor as it is, anything else as a NumPy array."""
-    return x if arrays.is_tensor(x) else arrays.normalise(x, name).data
+    """A tensor as it is, anything else as a NumPy array.
+
+    Raises:
+        OperandError: for a tensor that is no grid of entries, has none, or requires grad.
+    """
+    if not arrays.is_tensor(x):
+        return arrays.normalise(x, name).data
+    if not arrays.compiling():
+        arrays.check_dense(x, name)
+        if x.is_meta or arrays.why_traced(x) == arrays.REQUIRES_GRAD:
+            arrays.normalise(x, name)
+    return x
 
 
 def _check(value: Any, known: tuple[str, ...], name: str) -> None:

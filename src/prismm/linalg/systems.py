@@ -132,7 +132,7 @@ def lstsq(a: Any, b: Any, /, *, accuracy: str | float | None = None, full_output
 
     It is a part of the solution of the augmented system [[s·I, a], [aᴴ, 0]]·[r/s; x] = [b; 0] (Björck 1967), of m + n
     rows, with s a power of two near the smallest singular value: that system is singular exactly where the columns of a
-    depend on each other.
+    depend on each other. Columns of a are scaled by powers of two before.
 
     Args:
         a: (..., m, n), m >= n, as in `solve`.
@@ -263,7 +263,7 @@ def _answer(
         where = "" if len(ones) == 1 else f", in {len(missed)} of {len(ones)} matrices"
         if solution.inverse is None or not np.isfinite(solution.enclosure.radius).any():
             raise NotCertified(f"{name} is singular, or too close to it for a proof{where}", None, report)
-        if not np.isfinite(value.value).all():
+        if (~np.isfinite(value.value) & np.isfinite(solution.enclosure.radius)).any():
             raise NotCertified(f"the solution of {name} overflows {dtype}{where}", result, report)
         raise NotCertified(
             f"{int((~met).sum())} of {met.size} components miss accuracy={target}{where}; the error's report has the "
