@@ -34,7 +34,7 @@ def test_solutions_of_scaled_systems(spread, axis, rng):
     x, report = prismm.linalg.solve(a, b, accuracy="correctly-rounded", full_output=True)
     assert reference.assert_holds(reference.solution(a, b), x, report) == x.size
     error = np.abs(prismm.linalg.solve(a, b, accuracy="fast") - x)
-    assert axis == 0 and spread > 400 or (error <= 2.0**-50 * np.abs(x)).all()
+    assert (axis == 0 and spread > 400) or (error <= 2.0**-50 * np.abs(x)).all()
 
 
 @pytest.mark.parametrize("spread", SPREADS)
@@ -75,7 +75,7 @@ def test_columns_of_products_that_underflow_are_scaled(rng):
     for x in (a, a.astype(complex), a * (1.0 + 1.0j)):
         scaled, rows, columns = matrices.balanced(x)
         parts = np.maximum(np.abs(scaled.real), np.abs(scaled.imag))
-        assert ((0.5 <= parts.max(axis=0)) & (parts.max(axis=0) < 1.0)).all()
+        assert ((parts.max(axis=0) >= 0.5) & (parts.max(axis=0) < 1.0)).all()
         judge.assert_same_bits(scaled.real, np.ldexp(x.real, rows[:, None] + columns))
         other, *exponents = matrices.balanced(torch.from_numpy(x))
         judge.assert_same_bits(other.numpy(), scaled)

@@ -91,12 +91,12 @@ class Rounded:
 def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
     """The nearest numbers of a type, with bounds.
 
-    All is compared in the scale of the enclosure, where nothing underflows that does not in its parts. With x₁ the first
-    part, t the rounded sum of the others, e the radius with all that roundings here leave out, and s = x₁ - value, which
-    is exact, the solution is in value + s + t ± e. Value is RN of it where that lies strictly between the midpoints to
-    both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half the distances. s ± h are
-    exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value is RN(x₁ + t), but for
-    subnormal ones, which are RN(x₁): of these those with t = 0 alone.
+    All is compared in the scale of the enclosure, where nothing underflows that does not in its parts. With x₁ the
+    first part, t the rounded sum of the others, e the radius with all that roundings here leave out, and
+    s = x₁ - value, which is exact, the solution is in value + s + t ± e. Value is RN of it where that lies strictly
+    between the midpoints to both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half
+    the distances. s ± h are exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value
+    is RN(x₁ + t), but for subnormal ones, which are RN(x₁): of these those with t = 0 alone.
     """
     xp, exponents = namespace(enclosure.radius), enclosure.exponents
     parts, error = enclosure.parts, enclosure.radius
@@ -247,8 +247,8 @@ def _step(
 ) -> tuple[list[Any], Any]:
     """The next parts and their radius; the first ones from R·b. Entries of a are multiples of 2^bit.
 
-    The residual is kept in as many parts as R, since R may cancel as many digits of it. Entries in columns of b that lost
-    bits were rounded by η/2 at most.
+    The residual is kept in as many parts as R, since R may cancel as many digits of it. In columns of b that lost bits
+    entries were rounded, by η/2 at most.
     """
     b, lost_bits = right
     if first and len(inverse.parts) == 1:

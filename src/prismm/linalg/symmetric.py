@@ -83,8 +83,7 @@ def syrk(
     array([[3., 0.],
            [4., 9.]])
     """
-    if trans not in ("N", "T"):
-        raise ArgumentError(f"trans={trans!r}; pass 'N' or 'T'")
+    _check(trans, ("N", "T"), "trans")
     return _rank_k(a, c, alpha, beta, trans, uplo, False, keywords)
 
 
@@ -110,8 +109,7 @@ def herk(
     array([[1.+0.j, 0.+2.j],
            [0.-2.j, 4.+0.j]])
     """
-    if trans not in ("N", "C"):
-        raise ArgumentError(f"trans={trans!r}; pass 'N' or 'C'")
+    _check(trans, ("N", "C"), "trans")
     for name, value in (("alpha", alpha), ("beta", beta)):
         if finite_scalar(value, name).imag != 0:
             raise ArgumentError(f"{name}={value!r} is complex; herk takes real factors, syrk complex ones")
@@ -175,6 +173,8 @@ def trmm(
     _check(side, ("L", "R"), "side")
     _check(uplo, ("L", "U"), "uplo")
     _check(trans, ("N", "T", "C"), "trans")
+    if not isinstance(unit, (bool, np.bool_)):
+        raise ArgumentError(f"unit={unit!r}; pass True or False")
     _check_keywords(keywords)
     a, b = _array(a, "a"), _array(b, "b")
     _check_square(a, "a")
@@ -268,7 +268,7 @@ def _without_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: 
     if arrays.lives_on_gpu(rows):
         return dispatch.symmetric(rows, c, factors, hermitian, asked)
     scheme = scheme_of(keywords.get("scheme"))
-    serves = scheme is None or scheme.reproducible or getattr(scheme, "is_conventional", False)
+    serves = scheme is None or getattr(scheme, "reproducible", False) or getattr(scheme, "is_conventional", False)
     batch = tuple(rows.shape[:-2])
     if not serves or (batch and rows.shape[-2] <= SMALLEST // 4):
         return None
@@ -343,19 +343,21 @@ def _array(x: Any, name: str) -> Any:
     """A tensor as it is, anything else as a NumPy array.
 
     Raises:
-        OperandError: for a tensor that is no grid of entries, has none, or requires grad.
+        OperandError: for a tensor that is no grid of entries, has none, or has to be followed by torch.
     """
     if not arrays.is_tensor(x):
         return arrays.normalise(x, name).data
     if not arrays.compiling():
         arrays.check_dense(x, name)
-        if x.is_meta or arrays.why_traced(x) == arrays.REQUIRES_GRAD:
+        if not arrays.sharded(x):
+            arrays.refuse_traced(x, name)
+        if x.is_meta:
             arrays.normalise(x, name)
     return x
 
 
 def _check(value: Any, known: tuple[str, ...], name: str) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ArgumentError(f"{name}={value!r}; pass {' or '.join(map(repr, known))}")
 
 
