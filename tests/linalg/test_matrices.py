@@ -111,6 +111,20 @@ def test_least_squares_where_the_matrix_is(rng, monkeypatch):
             reference.assert_holds(reference.least_squares(a[0], b), x.numpy(), report)
 
 
+def test_scaled_systems_where_the_matrix_is(rng, monkeypatch):
+    """Rows take right-hand sides beyond the range, so that these lose bits there."""
+    monkeypatch.setattr(operands, "stays", torch.is_tensor)
+    monkeypatch.setattr(systems, "operand", placed)
+    powers = 2.0 ** np.linspace(-600, 600, 18).astype(int)
+    a = rng.standard_normal((18, 18))
+    for scaled in (a * powers[:, None], a * powers):
+        x, report = prismm.linalg.inv(torch.from_numpy(scaled), full_output=True)
+        reference.assert_holds(reference.solution(scaled, np.eye(18)), x.numpy(), report)
+    a, b = rng.standard_normal((9, 4)) * powers[::5], rng.standard_normal((9, 18))
+    x, report = prismm.linalg.lstsq(torch.from_numpy(a), torch.from_numpy(b), full_output=True)
+    reference.assert_holds(reference.least_squares(a, b), x.numpy(), report)
+
+
 def test_bounds_are_made_of_tensors(rng, monkeypatch):
     """No product of an inverse's refinement comes back."""
     monkeypatch.setattr(operands, "stays", torch.is_tensor)

@@ -58,7 +58,7 @@ def finite_scalar(x: Any, name: str) -> complex:
         arrays.refuse_traced(x, name)
     try:
         # Python compares its own numbers exactly.
-        number = x.item() if getattr(x, "shape", None) == () else x
+        number: Any = x.item() if getattr(x, "shape", None) == () else x
         value = None if isinstance(number, str) else complex(number)
     except OverflowError:  # of an integer whose digits may be too many to print
         raise ArgumentError(f"{name} is beyond the largest float; apply it to the result instead") from None
@@ -68,7 +68,8 @@ def finite_scalar(x: Any, name: str) -> complex:
         raise ArgumentError(f"{name}={x!r} is no number; pass a scalar")
     if not (math.isfinite(value.real) and math.isfinite(value.imag)):
         raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
-    if type(number) is not float and isinstance(number, numbers.Number) and value != number:
+    compares = type(number) is not float and isinstance(number, numbers.Number)
+    if compares and number != value:
         raise ArgumentError(f"{name}={x!r} is no float64 number; pass float({name}) if rounding it is meant")
     return value
 

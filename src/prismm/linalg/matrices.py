@@ -251,8 +251,8 @@ class Scaled:
     @classmethod
     def not_at_all(cls, a: Matrix, b: Matrix) -> Scaled:
         """The system as it is."""
-        zeros = (np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
-        return cls(a, b, *zeros, np.zeros(b.shape[1], bool))
+        rows, columns, kappa = (np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+        return cls(a, b, rows, columns, kappa, np.zeros(b.shape[1], bool))
 
 
 def scaling(a: Matrix, b: Matrix) -> Scaled:
@@ -264,7 +264,7 @@ def scaling(a: Matrix, b: Matrix) -> Scaled:
     kappa = _shift(tops)
     twice = beside(rows[:, None] + kappa, b)
     right = ldexp(b, twice)
-    lost = host((ldexp(right, -twice) != b).any(axis=0))
+    lost: NDArray[Any] = host((ldexp(right, -twice) != b).any(axis=0))
     return Scaled(scaled, right, rows, columns, -kappa, lost)
 
 
