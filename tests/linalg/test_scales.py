@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import prismm.linalg
+from prismm.errors import NotCertified
 from prismm.linalg import matrices
 from tests import judge
 from tests.linalg import reference
@@ -105,3 +106,9 @@ def test_halves_of_the_smallest_number_are_rounded_to_even():
     wanted = np.array([0.0, 2.0, 2.0, 4.0, -0.0, -2.0]) * SMALLEST
     x, report = prismm.linalg.solve(2.0 * np.eye(6), b, accuracy="correctly-rounded", full_output=True)
     assert (x == wanted).all() and report.correctly_rounded.all() and (report.bounds == SMALLEST).all()
+
+
+def test_solutions_that_overflow_keep_their_sign():
+    with pytest.raises(NotCertified, match="overflows float64") as caught:
+        prismm.linalg.solve(np.diag([2.0**-600, 2.0**-600]), np.array([2.0**600, -(2.0**600)]))
+    assert caught.value.result.tolist() == [np.inf, -np.inf]

@@ -110,11 +110,7 @@ def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
         lost = xp.where((xp.stack(parts[2:]) != 0.0).any(axis=0), above(len(parts) * U * size), 0.0)
         error = xp.where(lost > 0.0, above(error + lost), error)
     if dtype == np.float64:
-        value = ldexp(head, exponents)
-        s, up, down = _compared(value, head, exponents)
-        # A subnormal's first part is rounded again, and may be a midpoint then.
-        value = xp.where((s - up) + tail > 0.0, above(value), xp.where((s + down) + tail < 0.0, below(value), value))
-        exact = tail == 0.0
+        value, exact = ldexp(head, exponents), tail == 0.0
     else:
         # Rounding to odd first makes the second rounding the rounding of the sum (53 >= 24 + 2 digits).
         even = mantissa(head) * 2.0**52 % 1.0 == 0.0
@@ -122,6 +118,11 @@ def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
         value = of_type(ldexp(xp.where(even & (tail != 0.0), toward, head), exponents), dtype)
         exact = True
     s, up, down = _compared(value, head, exponents)
+    if dtype == np.float64 and (s != 0.0).any():
+        # A subnormal's first part is rounded again, and may be a midpoint then.
+        over, under = (s - up) + tail > 0.0, (s + down) + tail < 0.0
+        value = xp.where(over & xp.isfinite(s), above(value), xp.where(under, below(value), value))
+        s, up, down = _compared(value, head, exponents)
     correct = ((s - up) + above(tail + error) < 0.0) & ((s + down) + below(tail - error) > 0.0)
     correct |= (error == 0.0) & xp.isfinite(s) & ((s == 0.0) | exact)
     total = xp.abs(s + tail)
