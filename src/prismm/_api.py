@@ -122,7 +122,8 @@ def gemm(
         a, b: matrices (or batches) with op(A) of shape (..., m, k) and op(B) of shape (..., k, n), never read where
             alpha is 0; op is the identity, the transpose or the conjugate transpose.
         c: array that broadcasts to the result's shape; never read where beta is 0.
-        alpha, beta: finite scalars, taken exactly; so bools are the numbers 0 and 1 here.
+        alpha, beta: finite scalars, taken exactly; so bools are the numbers 0 and 1 here. Those that are no float64 or
+            complex128, such as Fraction(1, 3), are refused, and so are tensors that require grad.
         trans_a, trans_b: op, "N", "T" or "C".
 
     The other arguments, results and errors are those of `matmul`, every scheme and engine included. "native"

@@ -111,6 +111,20 @@ def test_least_squares_where_the_matrix_is(rng, monkeypatch):
             reference.assert_holds(reference.least_squares(a[0], b), x.numpy(), report)
 
 
+def test_scaled_systems_where_the_matrix_is(rng, monkeypatch):
+    """Rows take right-hand sides beyond the range, so that these lose bits there."""
+    monkeypatch.setattr(operands, "stays", torch.is_tensor)
+    monkeypatch.setattr(systems, "operand", placed)
+    powers = 2.0 ** np.linspace(-600, 600, 18).astype(int)
+    a = rng.standard_normal((18, 18))
+    for scaled in (a * powers[:, None], a * powers):
+        x, report = prismm.linalg.inv(torch.from_numpy(scaled), full_output=True)
+        reference.assert_holds(reference.solution(scaled, np.eye(18)), x.numpy(), report)
+    a, b = rng.standard_normal((9, 4)) * powers[::5], rng.standard_normal((9, 18))
+    x, report = prismm.linalg.lstsq(torch.from_numpy(a), torch.from_numpy(b), full_output=True)
+    reference.assert_holds(reference.least_squares(a, b), x.numpy(), report)
+
+
 def test_bounds_are_made_of_tensors(rng, monkeypatch):
     """No product of an inverse's refinement comes back."""
     monkeypatch.setattr(operands, "stays", torch.is_tensor)
@@ -187,14 +201,13 @@ def test_scaling_is_that_of_arrays(rng):
         a = rng.standard_normal((12, 12)) * 2.0 ** rng.integers(low, high, (12, 1)) * 2.0 ** rng.integers(low, high, 12)
         a[3], a[:, 5] = 0.0, 0.0
         b = rng.standard_normal((12, 2))
-        wanted, right, exponents = matrices.scaling(a, b)
-        found, other, those = matrices.scaling(torch.from_numpy(a), b)
-        judge.assert_same_bits(matrices.host(found), wanted)
-        judge.assert_same_bits(other, right)
-        for x, y in zip(those, exponents, strict=True):
-            assert (x == y).all()
+        wanted, found = matrices.scaling(a, b), matrices.scaling(torch.from_numpy(a), b)
+        judge.assert_same_bits(matrices.host(found.a), wanted.a)
+        judge.assert_same_bits(found.b, wanted.b)
+        for name in ("rows", "columns", "kappa", "lost"):
+            assert (getattr(found, name) == getattr(wanted, name)).all()
 
-    judge.assert_each(check, [(0, 1), (-3, 4), (-200, 200), (-540, -530)])
+    judge.assert_each(check, [(0, 1), (-3, 4), (-200, 200), (-450, 450), (-540, -530)])
 
 
 def test_scaled_arrays_are_exact_and_have_largest_entries_near_one(rng):
@@ -204,7 +217,7 @@ def test_scaled_arrays_are_exact_and_have_largest_entries_near_one(rng):
         low, high = case
         a = rng.standard_normal((70, 50)) * 2.0 ** rng.integers(low, high, (70, 1)) * 2.0 ** rng.integers(-3, 4, 50)
         a[3], a[:, 5] = 0.0, 0.0
-        scaled, _, (rows, columns, _) = matrices.scaling(a, np.zeros((70, 1)))
+        scaled, rows, columns = matrices.balanced(a)
         judge.assert_same_bits(scaled, np.ldexp(a, rows[:, None] + columns))
         judge.assert_same_bits(np.ldexp(scaled, -(rows[:, None] + columns)), a)
         largest = np.abs(scaled).max(axis=0)

@@ -315,4 +315,30 @@ def test_bad_input(rng):
         (ShapeError, "square", lambda: la.trmm(np.ones((2, 3)), np.ones((3, 3)))),
         (ShapeError, "do not fit", lambda: la.trmm(a, np.ones((2, 3)))),
         (ShapeError, "equal shapes", lambda: la.syrk(a, np.eye(4), beta=1.0)),
+        (ArgumentError, "unit='no'; pass True or False", lambda: la.trmm(a, a, unit="no")),
+        (ArgumentError, "uplo=array", lambda: la.syrk(a, uplo=np.array(["L", "U"]))),
+        (ArgumentError, "trans=array", lambda: la.herk(a, trans=np.array(["N", "C"]))),
+        (ArgumentError, "scheme=3 is no scheme", lambda: la.gram(a, scheme=3)),
     ])  # fmt: skip
+
+
+def test_tensors_without_entries_and_tensors_that_torch_follows_are_refused():
+    """By the name under which they came in, whichever function looks at them first."""
+    x, la = torch.eye(3, dtype=torch.float64), prismm.linalg
+    verbs = {
+        "a": (la.gram, la.syrk, la.herk, lambda z: la.symm(z, x), lambda z: la.trmm(z, x)),
+        "b": (lambda z: la.symm(x, z), lambda z: la.trmm(x, z), lambda z: la.symm(x, z, uplo="U", side="R")),
+        "c": (lambda z: la.syrk(x, z, beta=1.0), lambda z: la.herk(x, z, uplo="L")),
+    }  # fmt: skip
+    kinds = {
+        "has layout": x.to_sparse(), "is on meta": x.to("meta"), "requires grad": x.clone().requires_grad_()
+    }  # fmt: skip
+    for name, calls in verbs.items():
+        for words, z in kinds.items():
+            for call in calls:
+                with pytest.raises(OperandError, match=f"^{name} {words}"):
+                    call(z)
+        for call in calls:
+            for transform in (torch.func.vmap, torch.func.grad):
+                with pytest.raises(OperandError, match=f"^{name} is inside a transform"):
+                    transform(lambda z, call=call: call(z).sum())(torch.stack([x, x]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,15 +45,32 @@ class Request:
 
 
 def finite_scalar(x: Any, name: str) -> complex:
-    """The scalar as a complex number; ArgumentError unless it is a finite number."""
+    """The scalar as the complex number that it is.
+
+    Raises:
+        ArgumentError: unless it is a finite number whose parts are float64 numbers.
+        OperandError: for a tensor that torch has to follow.
+
+    >>> finite_scalar(np.float32(0.5), "alpha"), finite_scalar(2**60, "beta")
+    ((0.5+0j), (1.152921504606847e+18+0j))
+    """
+    if arrays.is_tensor(x):
+        arrays.refuse_traced(x, name)
     try:
-        value = complex(x)
+        # Python compares its own numbers exactly.
+        number: Any = x.item() if getattr(x, "shape", None) == () else x
+        value = None if isinstance(number, str) else complex(number)
     except OverflowError:  # of an integer whose digits may be too many to print
         raise ArgumentError(f"{name} is beyond the largest float; apply it to the result instead") from None
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
+    except (TypeError, ValueError, RuntimeError):  # torch's, of a tensor without entries
+        value = None
+    if value is None:
+        raise ArgumentError(f"{name}={x!r} is no number; pass a scalar")
     if not (math.isfinite(value.real) and math.isfinite(value.imag)):
         raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
+    compares = type(number) is not float and isinstance(number, numbers.Number)
+    if compares and number != value:
+        raise ArgumentError(f"{name}={x!r} is no float64 number; pass float({name}) if rounding it is meant")
     return value
 
 

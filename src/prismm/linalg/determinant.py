@@ -24,7 +24,7 @@ from prismm.linalg.discs import Disc, LongProduct, exponential
 from prismm.linalg.expansions import Products
 from prismm.linalg.factors import triangular_factors, triangular_inverse
 from prismm.linalg.inverse import LARGE
-from prismm.linalg.matrices import all_finite, diagonal, identity, rows_scaled, size_above
+from prismm.linalg.matrices import all_finite, balanced, diagonal, identity, size_above
 from prismm.linalg.operands import check_square, common, operand_where_it_is
 from prismm.linalg.rounding import above, sum_above
 from prismm.linalg.transformed import Transformed
@@ -144,9 +144,9 @@ def _enclosure(a: Any, products: Products) -> tuple[Disc, int, int]:
     """(disc, e, steps): the determinant is in disc·2^e, which does not contain 0."""
     if not len(a):
         return Disc(Fraction(1), Fraction(0), Fraction(0)), 0, 0
-    scaled, rows = rows_scaled(a)
+    scaled, rows, columns = balanced(a)
     for count in COUNTS if len(a) <= LARGE else COUNTS[:-1]:
-        found = _bounds(Transformed.exactly(scaled), -int(rows.sum()), products, count)
+        found = _bounds(Transformed.exactly(scaled), -int(rows.sum() + columns.sum()), products, count)
         if found is not None:
             return found
     raise NotCertified("a is singular, or too close to it for a proof that its determinant is not 0")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,10 @@ STRIP = 1 << 16
 """Entries that are scaled at a time."""
 
 REACH = 500
-"""Powers of two beyond which a tensor is not scaled, and an array by `ldexp`: 2^±REACH twice over is a float64."""
+"""Powers of two beyond which `ldexp` scales: 2^±REACH twice over is a float64."""
+
+NOTHING = -10000
+"""For the exponent of 0: below those of all numbers times powers of two, by more than half."""
 
 
 def host(x: Matrix) -> Floats:
@@ -118,29 +122,32 @@ def size_above(x: Matrix) -> Matrix:
     return magnitude(x)
 
 
-def rows_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
-    """(DX, exponents of D): the largest parts of rows are in [1/2, 1), by powers of two; X itself where that would lose
-    a bit.
-    """
-    n = len(x)
-    if arrays.is_tensor(x):
-        import torch
+def balanced(x: Matrix) -> tuple[Matrix, NDArray[np.int32], NDArray[np.int32]]:
+    """(DXF, exponents of D, those of F): the largest parts of rows, then of columns, are in [1/2, 1), by powers of two;
+    X itself where that would lose a bit.
 
-        parts = torch.view_as_real(x).flatten(1) if x.is_complex() else x
-        exponents = _shift(_sizes(parts.abs().amax(dim=1).cpu().numpy()))
-        # In two steps, as 2^±1074 is no float64; where the first one loses a bit the way back shows it.
-        steps = exponents // 2, exponents - exponents // 2
-        there, back = (
-            [torch.from_numpy(np.ldexp(1.0, sign * step)).to(x.device)[:, None] for step in steps] for sign in (1, -1)
-        )
-        scaled = parts * there[0] * there[1]
-        if torch.equal(scaled * back[1] * back[0], parts):
-            return (torch.view_as_complex(scaled.reshape(n, -1, 2)) if x.is_complex() else scaled), exponents
-        return x, np.zeros(n, np.int32)
-    parts = x.view(np.float64)
-    exponents = _shift(_sizes(np.abs(parts).max(axis=1)))
-    scaled = _scaled(parts, exponents, np.zeros(parts.shape[1], np.int32))
-    return (x, np.zeros(n, np.int32)) if scaled is None else (scaled.view(x.dtype), exponents)
+    >>> import numpy as np
+    >>> scaled, rows, columns = balanced(np.array([[3.0 * 2.0**900, 2.0**-1000]]))
+    >>> scaled.tolist(), rows.tolist(), columns.tolist()
+    ([[0.75, 0.5]], [-902], [0, 1901])
+    """
+    size = _larger_part(x)
+    return _scaled_or_not(x, *(_exponents_on_device(size) if arrays.is_tensor(x) else _exponents(size)))
+
+
+def columns_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
+    """(XF, exponents of F): the same of columns alone.
+
+    >>> import numpy as np
+    >>> columns_scaled(np.array([[3.0, 2.0**-1000]]))[1].tolist()
+    [-2, 999]
+    """
+    size = magnitude(_larger_part(x))
+    columns = _shift(_sizes(host(size.amax(dim=0) if arrays.is_tensor(x) else size.max(axis=0)))) if len(x) else None
+    if columns is None:
+        return x, np.zeros(x.shape[1], np.int32)
+    found, _, columns = _scaled_or_not(x, np.zeros(len(x), np.int32), columns)
+    return found, columns
 
 
 def last_bit(x: Matrix) -> int:
@@ -224,39 +231,86 @@ def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], 
     return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
 
 
-def scaling(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix, tuple[NDArray[np.int32], ...]]:
-    """DAF and DB·2^κ, with the exponents of D, F and 2^-κ: rows, then columns of a, then columns of b, get largest
-    entries in [1/2, 1), by powers of two. Nothing is scaled where that would lose a bit.
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A system DAF·(F⁻¹X·2^κ) = DB·2^κ with powers of two D, F and 2^κ.
+
+    Attributes:
+        a, b: DAF and DB·2^κ; exact but for columns of b that lost bits.
+        rows, columns, kappa: the exponents of D, F and 2^-κ.
+        lost: the columns of b of which an entry fell below 2^-1022 and was rounded, by half of 2^-1074 at most.
     """
-    if arrays.is_tensor(a):
-        rows, columns = _exponents_on_device(a)
-    else:
-        rows, columns = _exponents(a)
-    tops = host(_sizes(b) + beside(rows, b)[:, None]).max(axis=0, initial=-4000)
+
+    a: Matrix
+    b: Matrix
+    rows: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    kappa: NDArray[np.int32]
+    lost: NDArray[np.bool_]
+
+    @classmethod
+    def not_at_all(cls, a: Matrix, b: Matrix) -> Scaled:
+        """The system as it is."""
+        rows, columns, kappa = (np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+        return cls(a, b, rows, columns, kappa, np.zeros(b.shape[1], bool))
+
+
+def scaling(a: Matrix, b: Matrix) -> Scaled:
+    """A system scaled so that rows, then columns of a, then columns of b, have largest entries in [1/2, 1). The matrix
+    stays as it is where that would lose a bit.
+    """
+    scaled, rows, columns = balanced(a)
+    tops = host(_sizes(b) + beside(rows, b)[:, None]).max(axis=0, initial=NOTHING)
     kappa = _shift(tops)
     twice = beside(rows[:, None] + kappa, b)
     right = ldexp(b, twice)
-    if (ldexp(right, -twice) == b).all():
-        scaled = _scaled_on_device(a, rows, columns) if arrays.is_tensor(a) else _scaled(a, rows, columns)
-        if scaled is not None:
-            return scaled, right, (rows, columns, -kappa)
-    return a, b, tuple(np.zeros(size, np.int32) for size in (*a.shape, b.shape[1]))
+    lost: NDArray[Any] = host((ldexp(right, -twice) != b).any(axis=0))
+    return Scaled(scaled, right, rows, columns, -kappa, lost)
 
 
-def _sizes(x: Matrix) -> Any:
-    """The exponents of `frexp`; -4000 for zeros."""
+def _larger_part(x: Matrix) -> Matrix:
+    """Real matrices as they are; of complex ones the larger size of both parts."""
+    if not (x.is_complex() if arrays.is_tensor(x) else x.dtype.kind == "c"):
+        return x
     if arrays.is_tensor(x):
         import torch
 
-        return torch.frexp(x)[1].masked_fill_(x == 0.0, -4000)
+        return torch.view_as_real(x).abs().amax(dim=-1)
+    return np.maximum(np.abs(x.real), np.abs(x.imag))
+
+
+def _scaled_or_not(
+    x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32]
+) -> tuple[Matrix, NDArray[np.int32], NDArray[np.int32]]:
+    """A matrix times powers of two of rows and columns, and these; itself, and zeros, where that would lose a bit."""
+    if not arrays.is_tensor(x):
+        parts = x.view(np.float64)
+        scaled = _scaled(parts, rows, np.repeat(columns, x.itemsize // 8))
+        found = None if scaled is None else scaled.view(x.dtype)
+    elif not x.is_complex():
+        found = _scaled_on_device(x, rows, columns)
+    else:
+        import torch
+
+        scaled = _scaled_on_device(torch.view_as_real(x).flatten(1), rows, np.repeat(columns, 2))
+        found = None if scaled is None else torch.view_as_complex(scaled.reshape(*x.shape, 2))
+    return (x, *(np.zeros(size, np.int32) for size in x.shape)) if found is None else (found, rows, columns)
+
+
+def _sizes(x: Matrix) -> Any:
+    """The exponents of `frexp`; NOTHING for zeros."""
+    if arrays.is_tensor(x):
+        import torch
+
+        return torch.frexp(x)[1].masked_fill_(x == 0.0, NOTHING)
     found: NDArray[np.int32] = np.frexp(x)[1]
-    found[x == 0.0] = -4000
+    found[x == 0.0] = NOTHING
     return found
 
 
 def _shift(top: NDArray[np.int32]) -> NDArray[np.int32]:
     """The powers of two that bring largest entries of such exponents into [1/2, 1); 0 for zeros."""
-    return np.where(top <= -3000, 0, -top).astype(np.int32)
+    return np.where(top <= NOTHING // 2, 0, -top).astype(np.int32)
 
 
 def _strips(x: Floats) -> Iterator[slice]:
@@ -266,14 +320,18 @@ def _strips(x: Floats) -> Iterator[slice]:
 
 
 def _exponents(a: Floats) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Of rows and columns of an array, as in `scaling`."""
-    rows, largest = np.zeros(len(a), np.int32), np.zeros(a.shape[1])
+    """Of rows and columns of an array, as in `balanced`."""
+    rows, tops = np.zeros(len(a), np.int32), np.full(a.shape[1], NOTHING, np.int32)
     for at in _strips(a):
         size = np.abs(a[at])
         rows[at] = _shift(_sizes(size.max(axis=1, initial=0.0)))
-        # Only results below 2^-1021 are rounded. Their column may get another power of two.
-        np.maximum(largest, _times_powers(size, rows[at, None], size).max(axis=0), out=largest)
-    return rows, _shift(_sizes(largest))
+        found = _sizes(_times_powers(size, rows[at, None], size).max(axis=0))
+        # Products below 2^-1021 are rounded, perhaps to 0.
+        small = found < -1020
+        if small.any():
+            found[small] = (_sizes(a[at, small]) + rows[at, None]).max(axis=0)
+        np.maximum(tops, found, out=tops)
+    return rows, _shift(tops)
 
 
 def _scaled(a: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats | None:
@@ -301,7 +359,7 @@ def _times_powers(x: Floats, rows: Any, out: Floats, columns: Any = 0) -> Floats
 
 
 def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Of rows and columns of a tensor, as in `scaling`."""
+    """Of rows and columns of a tensor, as in `balanced`."""
     import torch
 
     if not a.numel():
@@ -313,11 +371,13 @@ def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def _scaled_on_device(a: Any, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Any:
-    """The tensor times powers of two; None where that loses a bit, or might in between."""
+    """The tensor times powers of two; None where that loses a bit."""
     import torch
 
     if max(np.abs(rows).max(initial=0), np.abs(columns).max(initial=0)) > REACH:
-        return None
+        twice = torch.from_numpy(rows[:, None] + columns).to(a.device)
+        scaled = ldexp(a, twice)
+        return scaled if torch.equal(ldexp(scaled, -twice), a) else None
     there, back = (
         [torch.from_numpy(np.ldexp(1.0, sign * x)).to(a.device) for x in (rows, columns)] for sign in (1, -1)
     )

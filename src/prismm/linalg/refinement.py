@@ -26,7 +26,7 @@ from prismm.core import arrays
 from prismm.linalg.entries import beside, largest, ldexp, mantissa, namespace, of_type
 from prismm.linalg.expansions import Products, expand, normalised, paired, residual_of
 from prismm.linalg.inverse import CLOSE, CLOSER, Inverse, inverses
-from prismm.linalg.matrices import host, last_bit, scaled_norm, scaling
+from prismm.linalg.matrices import Scaled, host, last_bit, scaled_norm, scaling
 from prismm.linalg.rounding import ETA, TAU, U, above, below, inflation, sum_above
 
 if TYPE_CHECKING:
@@ -91,18 +91,15 @@ class Rounded:
 def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
     """The nearest numbers of a type, with bounds.
 
-    With x₁ the first part, t the rounded sum of the others, e the radius with all that roundings here leave out, and
-    s = x₁ - value, exact is in value + s + t ± e. It is RN(exact) where that lies strictly between the midpoints to
-    both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half the distances. s ± h are
-    exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value is RN(x₁ + t).
+    All is compared in the scale of the enclosure, where nothing underflows that does not in its parts. With x₁ the
+    first part, t the rounded sum of the others, e the radius with all that roundings here leave out, and
+    s = x₁ - value, which is exact, the solution is in value + s + t ± e. Value is RN of it where that lies strictly
+    between the midpoints to both neighbours: s - h + (t + e) < 0 above, s + h' + (t - e) > 0 below, with h and h' half
+    the distances. s ± h are exact, and the sign of a rounded sum is that of the sum. Where e = 0, t is exact, and value
+    is RN(x₁ + t), but for subnormal ones, which are RN(x₁): of these those with t = 0 alone.
     """
-    xp = namespace(enclosure.radius)
-    parts = [ldexp(part, enclosure.exponents) for part in enclosure.parts]
-    error = xp.where(enclosure.radius > 0.0, above(ldexp(enclosure.radius, enclosure.exponents)), 0.0)
-    # What falls below the smallest subnormal is rounded, by half of it at most.
-    differs = [ldexp(x, -enclosure.exponents) != part for part, x in zip(enclosure.parts, parts, strict=True)]
-    lost = sum(of_type(each, np.float64) for each in differs)
-    error = xp.where(lost > 0, _added(error, xp.ceil(lost * 0.5) * ETA), error)
+    xp, exponents = namespace(enclosure.radius), enclosure.exponents
+    parts, error = enclosure.parts, enclosure.radius
     head = parts[0]
     tail = xp.zeros_like(head)
     for part in parts[:0:-1]:
@@ -112,20 +109,38 @@ def rounded(enclosure: Enclosure, dtype: np.dtype[Any]) -> Rounded:
         size = sum_above(xp.abs(xp.stack(parts[1:])), 0)
         lost = xp.where((xp.stack(parts[2:]) != 0.0).any(axis=0), above(len(parts) * U * size), 0.0)
         error = xp.where(lost > 0.0, above(error + lost), error)
-    value = head
-    if dtype != np.float64:
+    if dtype == np.float64:
+        value, exact = ldexp(head, exponents), tail == 0.0
+    else:
         # Rounding to odd first makes the second rounding the rounding of the sum (53 >= 24 + 2 digits).
         even = mantissa(head) * 2.0**52 % 1.0 == 0.0
         toward = xp.where(tail > 0.0, above(head), below(head))
-        value = of_type(xp.where(even & (tail != 0.0), toward, head), dtype)
-    s = xp.where(xp.isfinite(value), head - of_type(value, np.float64), np.inf)
-    up, down = _half_gaps(value)
+        value = of_type(ldexp(xp.where(even & (tail != 0.0), toward, head), exponents), dtype)
+        exact = True
+    s, up, down = _compared(value, head, exponents)
+    if dtype == np.float64 and (s != 0.0).any():
+        # A subnormal's first part is rounded again, and may be a midpoint then.
+        over, under = (s - up) + tail > 0.0, (s + down) + tail < 0.0
+        value = xp.where(over & xp.isfinite(s), above(value), xp.where(under, below(value), value))
+        s, up, down = _compared(value, head, exponents)
     correct = ((s - up) + above(tail + error) < 0.0) & ((s + down) + below(tail - error) > 0.0)
-    correct |= (error == 0.0) & xp.isfinite(s)
+    correct |= (error == 0.0) & xp.isfinite(s) & ((s == 0.0) | exact)
     total = xp.abs(s + tail)
     bounds = xp.where((total > 0.0) & (s != 0.0) & (tail != 0.0), above(total), total)
     bounds = xp.where(error > 0.0, _added(bounds, error), bounds)
-    return Rounded(value, xp.where(xp.isnan(bounds) | ~xp.isfinite(head), np.inf, bounds), correct)
+    found = ldexp(bounds, exponents)
+    found = xp.where(ldexp(found, -exponents) < bounds, above(found), found)
+    return Rounded(value, xp.where(xp.isnan(found) | ~xp.isfinite(s), np.inf, found), correct)
+
+
+def _compared(value: Any, head: Any, exponents: Any) -> tuple[Any, Any, Any]:
+    """(head - value, half the distances to the neighbours above and below, at most), times 2^-exponents but for head;
+    infinite where value is.
+    """
+    xp = namespace(value)
+    up, down = (ldexp(gap, -exponents - 1) for gap in _gaps(value))
+    s = xp.where(xp.isfinite(value), head - ldexp(of_type(value, np.float64), -exponents), np.inf)
+    return s, up, down
 
 
 def _added(x: Any, y: Any) -> Any:
@@ -139,15 +154,6 @@ def _gaps(x: Any) -> tuple[Any, Any]:
     xp, wide = namespace(x), of_type(x, np.float64)
     up, down = of_type(above(x), np.float64) - wide, wide - of_type(below(x), np.float64)
     return xp.where(xp.isfinite(up), up, down), xp.where(xp.isfinite(down), down, up)
-
-
-def _half_gaps(x: Any) -> tuple[Any, Any]:
-    """Half of them, at most."""
-    up, down = _gaps(x)
-    xp = namespace(x)
-    # Gaps are powers of two, so half a gap is exact, but for η/2, which is no float64.
-    up, down = (xp.where(gap < 2.0 * TAU * 2.0**-52, 0.0, gap * 0.5) for gap in (up, down))
-    return up, down
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +190,21 @@ def solve_real(
         products: where they are multiplied.
         positive: whether to factorise by Cholesky.
     """
-    a, b, (rows, columns, kappa) = scaling(a, b)
+    scaled = scaling(a, b)
+    if scaled.lost.any():
+        # Small entries of b decide small components, which are exact without the scaling, if it is not needed.
+        plain = _solved(Scaled.not_at_all(a, b), met, products, positive)
+        if plain.inverse is not None and met(plain.enclosure).all():
+            return plain
+    return _solved(scaled, met, products, positive)
+
+
+def _solved(
+    scaled: Scaled, met: Callable[[Enclosure], NDArray[np.bool_]], products: Products, positive: bool
+) -> Solution:
+    """The solution of a scaled system, as `solve_real` asks for it."""
+    a, b, lost = scaled.a, scaled.b, scaled.lost
+    rows, columns, kappa = scaled.rows, scaled.columns, scaled.kappa
     exponents = beside(columns[:, None] + kappa[None, :], b)
     shape, xp = tuple(b.shape), namespace(b)
     radius, parts = xp.full_like(b, np.inf), [xp.zeros_like(b)]
@@ -204,11 +224,12 @@ def solve_real(
                 break
             current = [part[:, unmet] for i, part in enumerate(parts) if i == 0 or part[:, unmet].any()]
             first = taken == 0 and (steps == 0 or len(inverse.parts) > 1)
-            found, error = _step(a, bit, b[:, unmet], current, inverse, products, first)
+            right = b[:, unmet], beside(lost[unmet], b)
+            found, error = _step(a, bit, right, current, inverse, products, first)
             steps += 1
             done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
             if steps in GUESSES and not done.all():
-                found, error = _guessed(a, bit, b[:, unmet], found, error, products)
+                found, error = _guessed(a, bit, right, found, error, products)
                 done = met(Enclosure(tuple(found), error, exponents[:, unmet]))
             while len(parts) < len(found):
                 parts.append(xp.zeros_like(b))
@@ -223,12 +244,14 @@ def solve_real(
 
 
 def _step(
-    a: Any, bit: int, b: Any, parts: list[Any], inverse: Inverse, products: Products, first: bool
+    a: Any, bit: int, right: tuple[Any, Any], parts: list[Any], inverse: Inverse, products: Products, first: bool
 ) -> tuple[list[Any], Any]:
     """The next parts and their radius; the first ones from R·b. Entries of a are multiples of 2^bit.
 
-    The residual is kept in as many parts as R, since R may cancel as many digits of it.
+    The residual is kept in as many parts as R, since R may cancel as many digits of it. In columns of b that lost bits
+    entries were rounded, by η/2 at most.
     """
+    b, lost_bits = right
     if first and len(inverse.parts) == 1:
         parts = [products.native(inverse.parts[0], b)]
     elif first:
@@ -243,7 +266,7 @@ def _step(
     # RN leaves u of its value out and η/2, and a product with u another η/2: nothing but the first where all terms are
     # multiples of 2^-1021.
     eta = 0.0 if min(bit + min(map(last_bit, parts)), last_bit(b)) >= -1021 else ETA
-    lost = inverse.size_times((xp.abs(r[-1]) * U + eta) * inflation(2))
+    lost = inverse.size_times((xp.abs(r[-1]) * U + (eta + of_type(lost_bits, np.float64) * ETA)) * inflation(2))
     eta = 0.0 if inverse.bit + min(map(last_bit, r)) >= -1021 else ETA
     rho = (size * (1.0 + 2.0 * U) + eta + lost) * inflation(4)
     v = beside(inverse.weights, b)[:, None]
@@ -257,7 +280,7 @@ def _step(
             break
     image = xp.where(inverse.reached(rho > 0.0), image, 0.0)
     radius = (image + size * U + eta + lost) * inflation(4)
-    radius = xp.where(_no_residual(bit, parts, r[0]), 0.0, radius)
+    radius = xp.where(_no_residual(bit, parts, r[0]) & ~lost_bits, 0.0, radius)
     found = normalised([*parts, c])
     if len(found) > MOST_KEPT:
         dropped = sum_above(xp.abs(xp.stack(found[MOST_KEPT:])), 0)
@@ -267,16 +290,19 @@ def _step(
     return found, xp.where(finite, radius, np.inf)
 
 
-def _guessed(a: Any, bit: int, b: Any, parts: list[Any], radius: Any, products: Products) -> tuple[list[Any], Any]:
+def _guessed(
+    a: Any, bit: int, right: tuple[Any, Any], parts: list[Any], radius: Any, products: Products
+) -> tuple[list[Any], Any]:
     """The parts, or in columns where it has no residual the first part alone, with zeros where 0 is enclosed.
 
     A is not singular, so such a column is the exact solution. Refinement comes ever closer to it, and need not meet it.
     """
+    b, lost_bits = right
     xp = namespace(b)
     guess = xp.where(xp.abs(parts[0]) <= 4.0 * radius, 0.0, parts[0])
     if not xp.isfinite(guess).all():
         return parts, radius
-    exact = _no_residual(bit, [guess], residual_of(products, [a], [guess], b))
+    exact = _no_residual(bit, [guess], residual_of(products, [a], [guess], b)) & ~lost_bits
     found = [xp.where(exact, guess if i == 0 else 0.0, part) for i, part in enumerate(parts)]
     return found, xp.where(exact, 0.0, radius)
 

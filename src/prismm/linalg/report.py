@@ -23,7 +23,7 @@ class SolveReport:
             type.
         residual_bounds: proved upper bounds of |exact - Σ parts|, in the same way.
         condition: an estimate, unproved, of the condition number ‖a‖∞‖a⁻¹‖∞, of the batch's shape; of `lstsq` that of
-            the augmented matrix.
+            the augmented matrix of scaled columns.
         contraction: proved upper bounds of ‖I - Ra‖ in a weighted norm, of the batch's shape; below 1 the matrix is not
             singular.
         steps: refinement steps, at most, of a matrix of the batch.

@@ -1,5 +1,7 @@
 """BLAS's products with symmetric and triangular matrices, to a stated accuracy: `gram`, `syrk`, `herk`, `symm`, `trmm`.
 
+Names and arguments are those of the Level 3 BLAS (Dongarra, Du Croz, Hammarling and Duff 1990).
+
 prismm computes about half the entries of a symmetric product and copies them across the diagonal: the result is
 symmetric, or Hermitian, in every bit. A correctly rounded or reproducible entry depends on its row and its column
 alone, so it has the bits of the whole product.
@@ -74,6 +76,9 @@ def syrk(
             type, or 0 without c.
         **keywords: as in `gram`.
 
+    Returns:
+        (..., n, n), with the target of `prismm.gemm` in every entry.
+
     Raises:
         ArgumentError: for a c that is not symmetric, without uplo; entries that are NaN on both sides of the diagonal
             count as equal. The errors of `gram`.
@@ -83,8 +88,7 @@ def syrk(
     array([[3., 0.],
            [4., 9.]])
     """
-    if trans not in ("N", "T"):
-        raise ArgumentError(f"trans={trans!r}; pass 'N' or 'T'")
+    _check(trans, ("N", "T"), "trans")
     return _rank_k(a, c, alpha, beta, trans, uplo, False, keywords)
 
 
@@ -102,6 +106,9 @@ def herk(
         uplo: as in `syrk`.
         **keywords: as in `gram`.
 
+    Returns:
+        (..., n, n), with the target of `prismm.gemm` in every entry.
+
     Raises:
         ArgumentError: for complex scalars, and for a c that is not Hermitian, without uplo. The errors of `gram`.
 
@@ -110,8 +117,7 @@ def herk(
     array([[1.+0.j, 0.+2.j],
            [0.-2.j, 4.+0.j]])
     """
-    if trans not in ("N", "C"):
-        raise ArgumentError(f"trans={trans!r}; pass 'N' or 'C'")
+    _check(trans, ("N", "C"), "trans")
     for name, value in (("alpha", alpha), ("beta", beta)):
         if finite_scalar(value, name).imag != 0:
             raise ArgumentError(f"{name}={value!r} is complex; herk takes real factors, syrk complex ones")
@@ -132,6 +138,9 @@ def symm(
         side: where a stands, "L" or "R".
         uplo: "L" or "U".
         **keywords: as in `gram`.
+
+    Returns:
+        The sum, of b's shape, with the target of `prismm.gemm` in every entry.
 
     Raises:
         ArgumentError: for an a that is not symmetric, without uplo, as of c in `syrk`. The errors of `gram`.
@@ -181,6 +190,8 @@ def trmm(
     _check(side, ("L", "R"), "side")
     _check(uplo, ("L", "U"), "uplo")
     _check(trans, ("N", "T", "C"), "trans")
+    if not isinstance(unit, (bool, np.bool_)):
+        raise ArgumentError(f"unit={unit!r}; pass True or False")
     _check_keywords(keywords)
     a, b = _array(a, "a"), _array(b, "b")
     _check_square(a, "a")
@@ -274,7 +285,7 @@ def _without_tiles(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: 
     if arrays.lives_on_gpu(rows):
         return dispatch.symmetric(rows, c, factors, hermitian, asked)
     scheme = scheme_of(keywords.get("scheme"))
-    serves = scheme is None or scheme.reproducible or getattr(scheme, "is_conventional", False)
+    serves = scheme is None or getattr(scheme, "reproducible", False) or getattr(scheme, "is_conventional", False)
     batch = tuple(rows.shape[:-2])
     if not serves or (batch and rows.shape[-2] <= SMALLEST // 4):
         return None
@@ -346,12 +357,24 @@ def _real_diagonal(x: Any, n: int) -> Any:
 
 
 def _array(x: Any, name: str) -> Any:
-    """A tensor as it is, anything else as a NumPy array."""
-    return x if arrays.is_tensor(x) else arrays.normalise(x, name).data
+    """A tensor as it is, anything else as a NumPy array.
+
+    Raises:
+        OperandError: for a tensor that is no grid of entries, has none, or has to be followed by torch.
+    """
+    if not arrays.is_tensor(x):
+        return arrays.normalise(x, name).data
+    if not arrays.compiling():
+        arrays.check_dense(x, name)
+        if not arrays.sharded(x):
+            arrays.refuse_traced(x, name)
+        if x.is_meta:
+            arrays.normalise(x, name)
+    return x
 
 
 def _check(value: Any, known: tuple[str, ...], name: str) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ArgumentError(f"{name}={value!r}; pass {' or '.join(map(repr, known))}")
 
 

@@ -14,7 +14,7 @@ from prismm.linalg import unproved
 from prismm.linalg.entries import beside
 from prismm.linalg.expansions import Products
 from prismm.linalg.factors import singular_values
-from prismm.linalg.matrices import host, identity, one_above_another, row_norm, side_by_side, zeros
+from prismm.linalg.matrices import columns_scaled, host, identity, one_above_another, row_norm, side_by_side, zeros
 from prismm.linalg.operands import (
     Operand,
     check_hermitian,
@@ -137,7 +137,7 @@ def lstsq(a: Any, b: Any, /, *, accuracy: str | float | None = None, full_output
 
     It is a part of the solution of the augmented system [[s·I, a], [aᴴ, 0]]·[r/s; x] = [b; 0] (Björck 1967), of m + n
     rows, with s a power of two near the smallest singular value: that system is singular exactly where the columns of a
-    depend on each other.
+    depend on each other. Columns of a are scaled by powers of two before.
 
     Args:
         a: (..., m, n), m >= n, as in `solve`.
@@ -227,17 +227,18 @@ def _least_squares(a: Any, b: NDArray[Any], dtype: np.dtype[Any], target: Target
     """One problem, by the augmented system of its real form; what is judged is x alone."""
     is_complex, real = dtype.kind == "c", _real(dtype)
     matrix, right = real_form(a, is_complex), stacked(b, is_complex)
-    m, n = matrix.shape
+    (m, n), (matrix, columns) = matrix.shape, columns_scaled(matrix)
     singular = singular_values(matrix)
     # Any power of two serves; this one keeps the condition number near that of a (Björck 1967).
     size = float(max(singular[-1], singular[0] * 2.0**-52)) if n else 1.0
-    s = 2.0 ** np.clip(np.frexp(size)[1] - 1, -500, 500) if size else 1.0
+    s = 2.0 ** np.clip(np.frexp(size)[1] - 1, -1000, 1000) if size else 1.0
     upper = side_by_side([s * identity(m, matrix), matrix])
     wide = one_above_another([upper, side_by_side([matrix.T, zeros((n, n), matrix)])])
     tall = np.concatenate([right, np.zeros((n, right.shape[1]))])
 
     def lower(x: Enclosure) -> Enclosure:
-        return Enclosure(tuple(part[m:] for part in x.parts), x.radius[m:], x.exponents[m:])
+        exponents = x.exponents[m:] + beside(columns[:, None], x.exponents)
+        return Enclosure(tuple(part[m:] for part in x.parts), x.radius[m:], exponents)
 
     tall = beside(tall, wide) if tall.shape[1] > FEW else tall
     solution = solve_real(wide, tall, lambda x: _columns(rounded(lower(x), real), target), Products(source.device))
@@ -270,7 +271,7 @@ def _answer(
         where = "" if len(ones) == 1 else f", in {len(missed)} of {len(ones)} matrices"
         if solution.inverse is None or not np.isfinite(solution.enclosure.radius).any():
             raise NotCertified(f"{name} is singular, or too close to it for a proof{where}", None, report)
-        if not np.isfinite(value.value).all():
+        if (~np.isfinite(value.value) & np.isfinite(solution.enclosure.radius)).any():
             raise NotCertified(f"the solution of {name} overflows {dtype}{where}", result, report)
         raise NotCertified(
             f"{int((~met).sum())} of {met.size} components miss accuracy={target}{where}; the error's report has the "

@@ -23,8 +23,8 @@ def refined(a: Any, b: Floats, products: Products, positive: bool) -> Solution:
     """Two parts of a solution whose radius is infinite: steps until the next correction would be below 2^-60 of the
     solution, if corrections go on to shrink as they did, or until they stop to shrink.
     """
-    a, b, (_, columns, kappa) = scaling(a, b)
-    exponents = columns[:, None] + kappa[None, :]
+    scaled = scaling(a, b)
+    a, b, exponents = scaled.a, scaled.b, scaled.columns[:, None] + scaled.kappa[None, :]
     solver = lu_solver(a, products.device, positive)
     radius = np.full(b.shape, np.inf)
     if solver is None:
