@@ -56,31 +56,8 @@ def test_a_product_loads_what_it_needs(prismm_main: Run, folder: Path, rng: np.r
     assert [line for line in done.stdout.splitlines() if line.startswith("loaded")] == ["loaded", "loaded numba"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processor time is read from Linux's /proc")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--help",), ("env",), ("warm", "--dtype", "float64"), ("calibrate",), ("bench",), ("bench", "apps"), ("demo",),
-        ("multiply", "a.npy", "b.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
-        ("multiply", "wide.npy", "tall.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
-        ("check", "a.npy", "b.npy", "ab.npy"), ("explain", "a.npy", "b.npy"), ("tune", "s.py", "--tolerance", "1"),
-        ("simulate", "a100.fp16.fp32"), ("simulate", "a100.fp16.fp32", "a.npy", "b.npy", "--round"),
-        ("probe", "v100.fp16.fp32"), ("probe", "--suite"), ("reproduce",), ("reproduce", "dgemm-tc", "--quick"),
-    ],
-    ids=lambda arguments: " ".join(arguments),
-)  # fmt: skip
-def test_something_is_said_within_a_second(folder: Path, rng: np.random.Generator, arguments: tuple[str, ...]) -> None:
-    """Of the processor's time: other processes run beside tests. Into pipes, where no bar is drawn.
-
-    OpenBLAS is limited to one thread: its other threads spin while they wait, which uses CPU time but delays nothing.
-    """
-    for name, shape in {"a": (50, 60), "b": (60, 40), "ab": (50, 40), "wide": (1500, 900), "tall": (900, 1500)}.items():
-        np.save(name, rng.standard_normal(shape))
-    Path("s.py").write_text(SCRIPT)
-    if arguments[0] not in ("bench", "demo", "reproduce", "tune", "warm"):  # compiled ahead, which is said, too
-        subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, timeout=250)
-        Path("c.npy").unlink(missing_ok=True)
+def first_words(folder: Path, arguments: tuple[str, ...]) -> tuple[float, str]:
+    """The CPU time of a command before it says anything, and what it says."""
     read, write = os.pipe()
     process = subprocess.Popen(
         [*COMMAND, *arguments], cwd=folder, stdout=write, stderr=write, start_new_session=True, bufsize=0,
@@ -97,6 +74,40 @@ def test_something_is_said_within_a_second(folder: Path, rng: np.random.Generato
         os.close(read)
     seconds = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
     assert said.strip() and "Traceback" not in said
+    return seconds, said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processor time is read from Linux's /proc")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",), ("env",), ("warm", "--dtype", "float64"), ("calibrate",), ("bench",), ("bench", "apps"), ("demo",),
+        ("multiply", "a.npy", "b.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
+        ("multiply", "wide.npy", "tall.npy", "-o", "c.npy", "--accuracy", "correctly-rounded"),
+        ("check", "a.npy", "b.npy", "ab.npy"), ("explain", "a.npy", "b.npy"), ("tune", "s.py", "--tolerance", "1"),
+        ("simulate", "a100.fp16.fp32"), ("simulate", "a100.fp16.fp32", "a.npy", "b.npy", "--round"),
+        ("probe", "v100.fp16.fp32"), ("probe", "--suite"), ("reproduce",), ("reproduce", "dgemm-tc", "--quick"),
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)  # fmt: skip
+def test_something_is_said_within_a_second(folder: Path, rng: np.random.Generator, arguments: tuple[str, ...]) -> None:
+    """Of the processor's time: other processes run beside tests. Into pipes, where no bar is drawn. The least of three
+    starts counts, as a disturbed core takes more.
+
+    OpenBLAS is limited to one thread: its other threads spin while they wait, which uses CPU time but delays nothing.
+    """
+    for name, shape in {"a": (50, 60), "b": (60, 40), "ab": (50, 40), "wide": (1500, 900), "tall": (900, 1500)}.items():
+        np.save(name, rng.standard_normal(shape))
+    Path("s.py").write_text(SCRIPT)
+    if arguments[0] not in ("bench", "demo", "reproduce", "tune", "warm"):  # compiled ahead, which is said, too
+        subprocess.run([*COMMAND, *arguments], cwd=folder, capture_output=True, timeout=250)
+        Path("c.npy").unlink(missing_ok=True)
+    for _ in range(3):
+        seconds, said = first_words(folder, arguments)
+        if seconds <= 1.0:
+            break
+        Path("c.npy").unlink(missing_ok=True)
     assert seconds <= 1.0, f"{seconds} s before {said!r}"
 
 
