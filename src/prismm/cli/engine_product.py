@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import files, metrics
-from prismm.cli.console import columns, say, table
+from prismm.cli.console import columns, said_unless_soon, say, table
 from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.errors import ArgumentError, DTypeError, FileError, ShapeError
 from prismm.files.target import Target, part_of
@@ -135,8 +136,17 @@ def run(request: Request) -> Compared:
             f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
             "A must have as many columns as B has rows"
         )
-    if request.announced and a.shape[0] * a.shape[1] * b.shape[1] * len(request.models) >= _LARGE:
-        say(f"simulating {', '.join(model.name for model in request.models)} on {request.a} and {request.b}")
+    text = f"simulating {', '.join(model.name for model in request.models)} on {request.a} and {request.b}"
+    large = a.shape[0] * a.shape[1] * b.shape[1] * len(request.models) >= _LARGE
+    if request.announced and large:
+        say(text)
+    with said_unless_soon(text) if request.announced and not large else nullcontext():
+        return _compared(request, a, b, left + right)
+
+
+def _compared(request: Request, a: Array, b: Array, changed: int) -> Compared:
+    """The product, which is written where that is asked for, beside the exact one; `changed` inputs were rounded."""
+    first = request.models[0]
     dtype = dtype_of(first.output)
     # Room for the product is made before it is known.
     target = None
@@ -163,7 +173,7 @@ def run(request: Request) -> Compared:
         how=how,
         entries=entries,
         sampled=sampled,
-        changed=left + right,
+        changed=changed,
         output=request.output,
         rows=rows,
     )
