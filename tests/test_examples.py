@@ -8,8 +8,6 @@ import inspect
 
 import pytest
 
-import prismm
-
 PACKAGES = ("prismm", "prismm.distributed", "prismm.linalg", "prismm.programs", "prismm.testing")
 WITHOUT = {
     "prismm.distributed.gemm": "operators of prismm.gemm; docs/distributed.md has the example",
@@ -40,4 +38,4 @@ def test_examples(path: str) -> None:
 
 
 def test_names_without_an_example_are_public() -> None:
-    assert NAMES.keys() >= WITHOUT.keys() and prismm.__all__
+    assert NAMES.keys() >= WITHOUT.keys()

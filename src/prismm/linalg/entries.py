@@ -18,6 +18,15 @@ def namespace(x: Any) -> Any:
     return np
 
 
+def is_complex(x: Any) -> bool:
+    """Whether entries are complex numbers.
+
+    >>> is_complex(np.ones(1)), is_complex(np.ones(1, complex))
+    (False, True)
+    """
+    return bool(x.is_complex() if arrays.is_tensor(x) else np.iscomplexobj(x))
+
+
 def beside(x: Any, like: Any) -> Any:
     """An array where another array or tensor lies."""
     if not arrays.is_tensor(like):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import arrays
-from prismm.linalg.entries import beside, ldexp
+from prismm.linalg.entries import beside, is_complex, ldexp
 from prismm.linalg.rounding import TAU, above, inflation
 from prismm.linalg.rounding import product_above as _product_above
 
@@ -117,7 +117,7 @@ def size_above(x: Matrix) -> Matrix:
     >>> size_above(np.array([-3.0])), bool(size_above(np.array([3.0 - 4.0j]))[0] >= 7.0)
     (array([3.]), True)
     """
-    if x.is_complex() if arrays.is_tensor(x) else x.dtype.kind == "c":
+    if is_complex(x):
         return above(magnitude(x.real) + magnitude(x.imag))
     return magnitude(x)
 
@@ -142,11 +142,11 @@ def columns_scaled(x: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
     >>> columns_scaled(np.array([[3.0, 2.0**-1000]]))[1].tolist()
     [-2, 999]
     """
-    size = magnitude(_larger_part(x))
-    columns = _shift(_sizes(host(size.amax(dim=0) if arrays.is_tensor(x) else size.max(axis=0)))) if len(x) else None
-    if columns is None:
+    if not len(x):
         return x, np.zeros(x.shape[1], np.int32)
-    found, _, columns = _scaled_or_not(x, np.zeros(len(x), np.int32), columns)
+    size = magnitude(_larger_part(x))
+    tops = _sizes(host(size.amax(dim=0) if arrays.is_tensor(x) else size.max(axis=0)))
+    found, _, columns = _scaled_or_not(x, np.zeros(len(x), np.int32), _shift(tops))
     return found, columns
 
 
@@ -225,7 +225,7 @@ def row_norm(x: Matrix) -> float:
 
 def scaled_norm(x: Matrix, rows: NDArray[np.int32], columns: NDArray[np.int32], products: Products) -> float:
     """About ‖F·x·D‖∞ for x >= 0, with the exponents of D (`rows`) and F (`columns`)."""
-    top = int(rows.max(initial=-4000))
+    top = int(rows.max(initial=NOTHING))
     weights = np.ldexp(1.0, rows - top)
     sums = products.native(x, weights[:, None])[:, 0] if arrays.is_tensor(x) else x @ weights
     return float(np.max(np.ldexp(sums, columns + top), initial=0.0))
@@ -270,7 +270,7 @@ def scaling(a: Matrix, b: Matrix) -> Scaled:
 
 def _larger_part(x: Matrix) -> Matrix:
     """Real matrices as they are; of complex ones the larger size of both parts."""
-    if not (x.is_complex() if arrays.is_tensor(x) else x.dtype.kind == "c"):
+    if not is_complex(x):
         return x
     if arrays.is_tensor(x):
         import torch
@@ -371,7 +371,7 @@ def _exponents_on_device(a: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def _scaled_on_device(a: Any, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Any:
-    """The tensor times powers of two; None where that loses a bit."""
+    """The tensor times powers of two; None where that loses a bit, or might between two factors."""
     import torch
 
     if max(np.abs(rows).max(initial=0), np.abs(columns).max(initial=0)) > REACH:

@@ -22,6 +22,7 @@ from prismm import _api, dispatch
 from prismm.core import arrays
 from prismm.core.request import finite_scalar
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.linalg.entries import is_complex
 from prismm.linalg.operands import check_mirrored
 from prismm.schemes.names import scheme_of
 
@@ -264,11 +265,11 @@ def _fits(c: Any, rows: Any, n: int) -> bool:
 def _of_type(c: Any, whole: Any) -> Any:
     """c in the type of the result."""
     if arrays.is_tensor(c):
-        is_complex, found = c.is_complex(), c.to(whole.dtype)
+        found = c.to(whole.dtype)
     else:
         with np.errstate(all="ignore"):
-            is_complex, found = np.iscomplexobj(c), (c.real if not np.iscomplexobj(whole) else c).astype(whole.dtype)
-    if is_complex and not (whole.is_complex() if arrays.is_tensor(whole) else np.iscomplexobj(whole)):
+            found = (c if np.iscomplexobj(whole) else c.real).astype(whole.dtype)
+    if is_complex(c) and not is_complex(whole):
         raise DTypeError(f"c has dtype {c.dtype}, the product {whole.dtype}; pass a real c")
     return found
 
@@ -351,7 +352,7 @@ def _no_entries(panel: Any, columns: int) -> Any:
 
 def _real_diagonal(x: Any, n: int) -> Any:
     """x without the imaginary parts of its diagonal, which are exactly 0."""
-    if not (x.is_complex() if arrays.is_tensor(x) else np.iscomplexobj(x)):
+    if not is_complex(x):
         return x
     return _where(_diagonal(x, n), x.real + _zeros(x), x)
 
@@ -369,7 +370,7 @@ def _array(x: Any, name: str) -> Any:
         if not arrays.sharded(x):
             arrays.refuse_traced(x, name)
         if x.is_meta:
-            arrays.normalise(x, name)
+            arrays.normalise(x, name)  # raises
     return x
 
 
