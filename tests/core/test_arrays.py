@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,12 @@ class Standard(Capsule):
     @property
     def values(self) -> np.ndarray:
         return self._x
+
+
+class Packed(Capsule):
+    """An array of a package that takes arrays back, as CuPy's, and names no namespace."""
+
+    __module__ = "packed.core"
 
 
 class NarrowNamespace:
@@ -279,7 +287,7 @@ def test_a_tensor_that_cannot_be_written_to_is_refused():
 
 
 @each_dtype
-def test_dlpack_objects(dtype, seed):
+def test_dlpack_objects(dtype, seed, monkeypatch):
     a, b = HOSTILE["phi2"](10, 12, 11, seed, dtype)
     right = correctly_rounded(a, b)
     for engine in usable_engines():
@@ -290,6 +298,14 @@ def test_dlpack_objects(dtype, seed):
         assert_same_bits(c.values, right, engine)
     strided = prismm.matmul(Capsule(np.asfortranarray(a)), Capsule(b[:, ::2]), **CORRECT)
     assert_same_bits(strided, right[:, ::2])
+    package = types.ModuleType("packed")
+    package.from_dlpack = lambda x: Packed(np.from_dlpack(x))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "packed", package)
+        c = prismm.matmul(Packed(a), Packed(b), **CORRECT)
+    assert isinstance(c, Packed)
+    assert_same_bits(c._x, right)
+    assert_same_bits(prismm.matmul(Packed(a), Packed(b), **CORRECT), right)
     prepared = prismm.prepare(Standard(b), **CORRECT)
     again = prismm.matmul(Standard(a), prepared)
     assert_same_bits(again.values if isinstance(again, Standard) else again, right)

@@ -32,9 +32,10 @@ def allowed(a, b, slack):
     return exact, (terms * U if slack is None else slack) * exact.magnitude("up") + terms * ETA
 
 
+@pytest.mark.parametrize("shares", [1, 3])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("name", twin.formats())
-def test_bits_are_those_of_the_twin(name, dtype, rng):
+def test_bits_are_those_of_the_twin(name, dtype, shares, rng):
     import torch
 
     from prismm.cuda.device import device_of
@@ -48,11 +49,11 @@ def test_bits_are_those_of_the_twin(name, dtype, rng):
         a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((150, k), (k, 140)))
         a, b = ((x if dtype == "complex64" else x.real).astype(dtype) for x in (a, b))
         out = torch.empty(1, 150, 140, dtype=getattr(torch, dtype), device="cuda")
-        config = multiword_launches.LaunchConfig(words, chunk, 0.0, 1.0, False)
+        config = multiword_launches.LaunchConfig(words, chunk, 0.0, 1.0, False, shares=shares)
         x, y = on_gpu(a)[None], on_gpu(b)[None]
         program, _ = words_program(x, y, out, config, device)
         run(program, x, y, out)
-        expected, _ = twin.product(a, b, words, chunk, "h200-wgmma")
+        expected, _ = twin.product(a, b, words, chunk, "h200-wgmma", shares=shares)
         assert np.array_equal(out[0].cpu().numpy().view(np.float32), expected)
 
 
@@ -82,6 +83,24 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
             own = a[t % left], b[t % right]
             expected, _ = twin.product(*own, multiword_launches.HALVES, 64, "h200-wgmma", True)
             assert np.array_equal(out[t].cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(("m", "k", "n"), [(130, 8200, 70), (300, 4000, 260), (9, 20000, 5)])
+def test_shares_of_long_products_change_nothing_from_call_to_call(m, k, n, dtype, rng):
+    """Few tiles and many terms, of which several processors take shares: within the bound, and the same bits again."""
+    a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((m, k), (k, n)))
+    a, b = ((x if dtype == "complex64" else x.real).astype(dtype) for x in (a, b))
+    b[:, 0] = 0
+    b[:2, 0] = a[0, 1], -a[0, 0]
+    x, y = on_gpu(a), on_gpu(b)
+    scheme = ScaledHalf(chunk=128)
+    c, report = prismm.matmul(x, y, scheme=scheme, accuracy="native", full_output=True)
+    exact, slack = allowed(a, b, None)
+    assert exact.within(c.cpu().numpy().view(np.float32), slack).all()
+    assert report.paths.get("float64", 0) >= 1
+    for _ in range(3):
+        assert c.equal(prismm.matmul(x, y, scheme=scheme, accuracy="native"))
 
 
 @pytest.mark.parametrize("scheme", [None, *SCHEMES], ids=str)

@@ -16,13 +16,18 @@ pytest.importorskip("triton")
         ("sm_90", "complex64", "columns", ["fp16 2 12"]),
         ("sm_90", "float32", "rows", ["fp16 2 12 direct"]),
         ("sm_90", "float32", "columns", ["fp16 2 12 direct"]),
+        ("sm_90", "float32", "rows", ["fp16 2 12 shared"]),
         ("sm_80", "float32", "rows", ["fp16 2 12", "tf32 2 0"]),
+        ("sm_80", "float32", "rows", ["fp16 2 12 shared"]),
         ("gfx942", "float32", "columns", ["fp16 2 12"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, formats):
     found = compiled("words", architecture, dtype, layout, *formats)
-    kernels = [["multiply_by_words"] if "direct" in x else ["split_words", "words_product"] for x in formats]
+    kernels = [
+        ["multiply_by_words"] if "direct" in x else ["split_words", "words_product", *["add_shares"] * ("shared" in x)]
+        for x in formats
+    ]
     assert [entry["kernel"] for entry in found] == [name for some in kernels for name in (*some, "repair_words")]
     for entry in found:
         if entry["kernel"] in ("words_product", "multiply_by_words"):
@@ -43,5 +48,5 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, for
 @pytest.mark.parametrize("device", ["nvidia", "hopper"])
 def test_interpreted_kernels_keep_their_word(device):
     found = interpreted("words", "0/1", device)
-    assert len(found) == (15 if device == "nvidia" else 46)
+    assert len(found) == (29 if device == "nvidia" else 60)
     assert not [entry for entry in found if entry["wrong"]]

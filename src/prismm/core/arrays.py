@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.lazy import needs_torch
+from prismm.core.namespaces import home_of
 from prismm.errors import DTypeError, OperandError, ShapeError
 
 if TYPE_CHECKING:
@@ -376,7 +377,7 @@ def check_type_survives(source: Any, probe: Any, read: Callable[[Any], Any]) -> 
     JAX makes float32 of float64 unless it is told otherwise. probe: an array of one entry, of the result's type and
     device; read: how such arrays are read through DLPack.
     """
-    namespace = namespace_of(source)
+    namespace = home_of(source)
     if namespace is None:
         return
     found = read(namespace.from_dlpack(probe)).dtype
@@ -389,13 +390,6 @@ def check_type_survives(source: Any, probe: Any, read: Callable[[Any], Any]) -> 
         f"the product is {wide}, and {library} would make {narrow} of it; {switch}pass out_dtype={narrow!r} "
         f"for a product of that type, or numpy.asarray(a) and numpy.asarray(b) for a NumPy array of {wide}"
     )
-
-
-def namespace_of(source: Any) -> Any:
-    """The namespace of the array API that the result goes back to, or None."""
-    namespace = getattr(source, "__array_namespace__", None)
-    found = None if namespace is None else namespace()
-    return found if hasattr(found, "from_dlpack") else None
 
 
 def overlaps_itself(x: NDArray[Any]) -> bool:
@@ -496,5 +490,5 @@ def as_caller(result: NDArray[Any], family: str, source: Any) -> Any:
         import torch
 
         return torch.from_numpy(result)
-    namespace = namespace_of(source)
+    namespace = home_of(source)
     return result if namespace is None else namespace.from_dlpack(result)

@@ -12,6 +12,7 @@ import numpy as np
 
 from prismm.core import arrays
 from prismm.core.arrays import lives_on_gpu
+from prismm.core.namespaces import home_of
 from prismm.core.plan import with_repairs
 from prismm.core.problem import Problem
 from prismm.core.request import check_prepared, check_request, check_sides
@@ -287,7 +288,7 @@ def source_of(a: Any, b: Any) -> Any:
 
 def as_caller(result: torch.Tensor, source: Any) -> Any:
     """The result as the kind of array that an operand is."""
-    namespace = None if hasattr(source, "is_cuda") else arrays.namespace_of(source)
+    namespace = None if hasattr(source, "is_cuda") else home_of(source)
     # DLPack shares the memory: nothing is copied.
     return result if namespace is None else namespace.from_dlpack(result)
 

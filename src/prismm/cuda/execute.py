@@ -123,6 +123,24 @@ def multiply(
     return execution if full_output else None
 
 
+def queued_with_row(call: GpuCall, a: torch.Tensor, b: torch.Tensor, row: torch.Tensor) -> Queued | None:
+    """The program of a call, with a row that is added to all others where the product has been rounded; None where the
+    scheme adds none, or the call's own program is not there. a, b: operands at multiples of 16 bytes; row: (n,).
+    """
+    problem, chosen = call.problem, call.chosen
+    if (False, 0, 0, 0) not in call.programs or call.spans is None or problem.summed or problem.symmetric is not None:
+        return None
+    if row.dtype is not call.dtype or not call.implementation.adds_rows(problem, call.config, chosen.blocks):
+        return None
+    key = "row", row.stride()
+    found = call.programs.get(key)
+    if found is None:
+        a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
+        out = row.new_empty(math.prod(problem.batch), problem.m, problem.n)
+        found = call.programs[key] = _queued(call, a, b, out, False, row.expand(out.shape))
+    return found
+
+
 def addend_of(call: GpuCall, addend: torch.Tensor | None) -> torch.Tensor | None:
     """Gemm's C, in the result's shape, as kernels read it: (batch, m, n); None where there is none."""
     if addend is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.execute import addend_of, run_in_workspace, spoils, stream_of
+from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, spoils, stream_of
 from prismm.cuda.gemm.sum import spoilt
 from prismm.cuda.launch.settings import fingerprint_of_settings
 from prismm.cuda.operands import PreparedOnDevice
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from prismm.cuda.execute import Queued
     from prismm.cuda.gemm.sum import Sum
 
-__all__ = ["MOST_CALLS", "PLAIN_ACCURACY", "fast_path", "fast_sum", "forget", "known", "remember", "remember_sum"]
+__all__ = [
+    "MOST_CALLS",
+    "PLAIN_ACCURACY",
+    "fast_path",
+    "fast_row",
+    "fast_sum",
+    "forget",
+    "known",
+    "remember",
+    "remember_sum",
+]
 
 PLAIN_ACCURACY = type(None), str, float, int
 """Types of an accuracy that cannot change between two calls."""
@@ -106,17 +116,21 @@ class _Layout:
     current_device: Callable[[], int]
 
     def queue(
-        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, others: tuple[int, ...]
+        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, others: tuple[int, ...],
+        queued: Queued | None = None,
     ) -> torch.Tensor | None:  # fmt: skip
-        """The product of a and b; None where a slower way has to see to it. others: bases behind the workspace."""
+        """The product of a and b; None where a slower way has to see to it. others: bases behind the workspace; queued:
+        another program than the call's own, for addresses that are multiples of 16.
+        """
         try:
             result = self.allocate() if out is None else out
         except _no_memory():  # of which the slower way tells
             return None
         left, right, place = a.data_ptr(), b.data_ptr(), result.data_ptr()
-        queued = self.aligned
-        if queued is None or (left | right | place) & 15:
-            queued = self.call.programs.get((False, left % 16, right % 16, place % 16, *self.steps))
+        if queued is None:
+            queued = self.aligned
+            if queued is None or (left | right | place) & 15:
+                queued = self.call.programs.get((False, left % 16, right % 16, place % 16, *self.steps))
         if queued is None or (out is not None and spoils(self.call, left, right, place, out)):
             return None
         try:
@@ -186,6 +200,21 @@ def fast_path(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tens
         return None
     parts = _parts(found, a, b) if prepared else ()
     return None if parts is None else found.queue(x, y, out, parts)
+
+
+def fast_row(a: Any, b: Any, row: Any, keywords: tuple[Any, ...]) -> torch.Tensor | None:
+    """`fast_path`, and a row that is added to all rows of the rounded product, in the kernel that writes it: the bits
+    are those of torch's own addition afterwards. None where that is no such product. row: (n,), without gaps, on the
+    operands' device.
+    """
+    try:
+        found = _find((a.shape, b.shape, True, a is b, keywords), _different(a, b, None), keywords)
+        if found is None or found.call.prepared != (None, None) or (a.data_ptr() | b.data_ptr()) & 15:
+            return None
+        queued = queued_with_row(found.call, a, b, row)
+    except (TypeError, AttributeError, RuntimeError):
+        return None
+    return None if queued is None else found.queue(a, b, None, (0, 0, row.data_ptr()), queued)
 
 
 def fast_sum(

@@ -34,7 +34,8 @@ class Job:
         a, b: the operands, (batch, m, k) and (batch, k, n); batch is 1 where one matrix serves all.
         left, right: their rows and columns, in the program's bases.
         target: where the result goes.
-        addend: gemm's C, or None.
+        addend: gemm's C, or None; without a sum a row that is added to all rows of the rounded product, where
+            `Implementation.adds_rows`.
         counts: (4,) int64, entries by how they were certified, see `cuda.device.COUNTS`; behind them an
         implementation's
             own (`Implementation.counters`).
@@ -143,6 +144,9 @@ class Implementation(Protocol):
     def queue(self, job: Job) -> Statistics | None:
         """Write down out = a @ b, certified and repaired; the counts are set."""
 
+    def adds_rows(self, problem: Problem, config: Any, blocks: Blocks) -> bool:
+        """Whether `queue` adds a row to all rows of the rounded product, with a second rounding, as it is written."""
+
     def queue_product(self, job: Job) -> None:
         """Write down the product that gemm's sum is made from, into workspace; what is not finite is left as it is."""
 
@@ -220,6 +224,10 @@ class Composite:
     def entries_again(self, counters: list[int]) -> int:
         """None are."""
         return 0
+
+    def adds_rows(self, problem: Problem, config: Any, blocks: Blocks) -> bool:
+        """It does not."""
+        return False
 
     def queue(self, job: Job) -> Statistics | None:
         """See `Implementation.queue`."""

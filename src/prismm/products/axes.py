@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from prismm.core import arrays
+from prismm.core.namespaces import namespace_of
 
 __all__ = ["as_operand", "broadcast", "conjugate", "diagonal", "matrix", "ones", "permuted", "reshaped", "scalar"]
 
@@ -25,7 +26,7 @@ def as_operand(x: Any, name: str) -> Any:
         return x
     if isinstance(x, np.generic):
         x = np.asarray(x)
-    if isinstance(x, (np.ndarray, type)) or arrays.namespace_of(x) is None:
+    if isinstance(x, (np.ndarray, type)) or namespace_of(x) is None:
         return arrays.normalise(x, name).data
     return x
 
@@ -34,24 +35,24 @@ def permuted(x: Any, axes: Sequence[int]) -> Any:
     """The axes in this order."""
     if tuple(axes) == tuple(range(x.ndim)):
         return x
-    return x.permute(*axes) if arrays.is_tensor(x) else arrays.namespace_of(x).permute_dims(x, tuple(axes))
+    return x.permute(*axes) if arrays.is_tensor(x) else namespace_of(x).permute_dims(x, tuple(axes))
 
 
 def reshaped(x: Any, shape: Sequence[int]) -> Any:
     """The elements, row by row, in another shape."""
-    return x.reshape(tuple(shape)) if arrays.is_tensor(x) else arrays.namespace_of(x).reshape(x, tuple(shape))
+    return x.reshape(tuple(shape)) if arrays.is_tensor(x) else namespace_of(x).reshape(x, tuple(shape))
 
 
 def broadcast(x: Any, shape: Sequence[int]) -> Any:
     """x repeated along axes of length 1."""
-    return x.expand(*shape) if arrays.is_tensor(x) else arrays.namespace_of(x).broadcast_to(x, tuple(shape))
+    return x.expand(*shape) if arrays.is_tensor(x) else namespace_of(x).broadcast_to(x, tuple(shape))
 
 
 def conjugate(x: Any) -> Any:
     """Complex numbers conjugated; others as they are."""
     if arrays.is_tensor(x):
         return x.conj()
-    return arrays.namespace_of(x).conj(x) if "complex" in str(x.dtype) else x
+    return namespace_of(x).conj(x) if "complex" in str(x.dtype) else x
 
 
 def diagonal(x: Any, first: int, second: int) -> Any:
@@ -59,7 +60,7 @@ def diagonal(x: Any, first: int, second: int) -> Any:
     if arrays.is_tensor(x):
         return x.diagonal(0, first, second)
     rest = [axis for axis in range(x.ndim) if axis not in (first, second)]
-    return arrays.namespace_of(x).linalg.diagonal(permuted(x, [*rest, first, second]))
+    return namespace_of(x).linalg.diagonal(permuted(x, [*rest, first, second]))
 
 
 def ones(x: Any, shape: Sequence[int]) -> Any:
@@ -67,7 +68,7 @@ def ones(x: Any, shape: Sequence[int]) -> Any:
     if arrays.is_tensor(x):
         return x.new_ones(tuple(shape))
     device = {} if isinstance(x, np.ndarray) else {"device": x.device}
-    return arrays.namespace_of(x).ones(tuple(shape), dtype=x.dtype, **device)
+    return namespace_of(x).ones(tuple(shape), dtype=x.dtype, **device)
 
 
 def matrix(x: Any, lengths: Sequence[int]) -> Any:

@@ -1,6 +1,7 @@
 """Products on a GPU that go straight to the fast path of calls (`cuda.fast_path`): of a layout that is known.
 
-The bits are those of `gemms.multiply`, and the addend of `addmm` and `baddbmm` is added by torch, as there.
+The bits are those of `gemms.multiply`: the addend of `addmm` and `baddbmm` is added to the rounded product. A row, as
+the bias of a layer, is added by the kernel that writes the product, where it can; all else is by torch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from prismm.core import arrays
+from prismm.programs.rows import product_and_row
 
 if TYPE_CHECKING:
     from prismm.programs.direct import Run
@@ -38,10 +40,12 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
     keywords, adds = recipe.asked(), gemm.c is not None
 
     def run(*args: Any) -> Any:
-        a, b = args[-2], args[-1]
-        value = fast_path(
-            a.detach() if a.requires_grad else a, b.detach() if b.requires_grad else b, keywords, None
-        )  # fmt: skip
+        a, b = (x.detach() if x.requires_grad else x for x in args[-2:])
+        if adds and type(args[0]) in _PLAIN:
+            value = product_and_row(a, b, args[0].detach(), keywords)
+            if value is not None:
+                return value
+        value = fast_path(a, b, keywords, None)
         if value is None:
             return otherwise(*args)
         if not adds:

@@ -16,7 +16,7 @@ from prismm.cuda.device import BLAS, COUNTS, INT8, Device
 from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.implementation import Job
-from prismm.cuda.launch.arguments import OUT, A, B, BufferView
+from prismm.cuda.launch.arguments import ADDEND, OUT, A, B, BufferView
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as multiword_implementation
@@ -100,14 +100,16 @@ def sum_program(
 
 def words_program(
     a: Any, b: Any, out: Any, config: multiword_launches.LaunchConfig, device: Device, lower: bool = False,
-    one_matrix: bool = False,
+    one_matrix: bool = False, adds: bool = False,
 ) -> tuple[Program, BufferView]:  # fmt: skip
-    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are. lower, one_matrix: of `queue_blocks`."""
+    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are. lower, one_matrix: of `queue_blocks`;
+    adds: whether a row of a call's addend is added.
+    """
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.allocate(torch.int64, 4)
     multiword_implementation.queue_blocks(
         program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device,
-        lower=lower, one_matrix=one_matrix,
+        lower=lower, one_matrix=one_matrix, addend=BufferView(ADDEND, 0, torch.float32) if adds else None,
     )  # fmt: skip
     return program, counts
 

@@ -50,17 +50,21 @@ def split(x: np.ndarray, words: WordFormat, chunk: int) -> tuple[np.ndarray, np.
 
 
 def product(
-    a: np.ndarray, b: np.ndarray, words: WordFormat, chunk: int, unit: str, direct: bool = False
+    a: np.ndarray, b: np.ndarray, words: WordFormat, chunk: int, unit: str, direct: bool = False, shares: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(entries in real numbers, the products of the largest scales), as Hopper's kernels make them on a unit."""
+    """(entries in real numbers, the products of the largest scales), as Hopper's kernels make them on a unit; shares:
+    of the chunks.
+    """
     model = numerics.engine(f"{unit}.{words.format.name}.fp32")
     x, s = split(real_vectors(a, "left"), words, chunk)
     y, t = split(real_vectors(b, "right"), words, chunk)
     depth = 64 if words.format.name != "tf32" else 32
     p = words.count
     pairs = [(w, p - 1 - total - w) for total in range(p - 1) for w in range(p - total)]
-    entries = np.zeros((x.shape[1], y.shape[1]), np.float32)
+    shares = min(shares, s.shape[0])
+    sums = np.zeros((shares, x.shape[1], y.shape[1]), np.float32)
     for c in range(s.shape[0]):
+        own = next(t for t in range(shares) if c < (t + 1) * s.shape[0] // shares)
         at = slice(c * chunk, min(x.shape[2], (c + 1) * chunk))
         steps = [slice(h, h + depth) for h in range(at.start, at.stop, depth)]
         left = np.concatenate([x[w][:, step] for step in steps for w, _ in pairs], axis=1)
@@ -70,7 +74,10 @@ def product(
             rest = rest * np.float32(2.0**-words.amplified)
             high = numerics.gemm(model, x[0][:, at], y[0][:, at].T, rest if direct else None).astype(np.float32)
             both = high if direct else high + rest
-            entries += (both * s[c][:, None]) * t[c][None, :]
+            sums[own] += (both * s[c][:, None]) * t[c][None, :]
+    entries = sums[0]
+    for one in sums[1:]:
+        entries = entries + one
     return entries, s.max(0).astype(np.float64)[:, None] * t.max(0).astype(np.float64)[None, :]
 
 

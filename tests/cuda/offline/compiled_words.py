@@ -29,11 +29,12 @@ def main(architecture: str, dtype: str, layout: str, *names: str) -> None:
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for name in names:
         name, direct, _ = name.partition(" direct")
+        name, shared, _ = name.partition(" shared")
         config = multiword_launches.LaunchConfig(
-            formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct)
+            formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct), shares=2 if shared else 1
         )
         program, _ = words_program(a, b, torch.empty_like(x), config, device)
         for kernel, compiled in program.compiled():
             text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
             found = {name: len(re.findall(pattern, text)) for name, pattern in kinds.items()}
-            tell([kernel, name, direct], kernel=kernel, **told(compiled), **found)
+            tell([kernel, name, direct or shared], kernel=kernel, **told(compiled), **found)

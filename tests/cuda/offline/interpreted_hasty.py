@@ -32,7 +32,7 @@ from tests.cuda.offline.interpreted_words import aligned
 
 GIVEN = """tma.store_wait(0)
                 gl.thread_barrier()
-                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))"""
+                mbarrier.arrive(free.index(held), count=1, pred=(start == begin) & (unit > first))"""
 EARLY = "wait(0, deps=(sums,))\n            sums = warpgroup_mma("
 CASES = [
     ("as it is", direct, "", ""),

@@ -42,18 +42,45 @@ DIRECT = [
 """Of float32, by the kernel that cuts its operands itself: rows of multiples of 16 bytes."""
 
 
+ROWS = [
+    ("float32", False, 1, (1, 130, 70, 135)),
+    ("float32", False, 3, (2, 9, 300, 16)),
+    ("float32", False, 1, (2, 66, 3, 65)),
+    ("float32", True, 1, (1, 8, 140, 132)),
+    ("complex64", False, 2, (1, 5, 200, 9)),
+]
+"""Type, whether one kernel cuts and multiplies, shares at most, and (batch, m, k, n); of three terms all are repaired,
+by tiles.
+"""
+
+SHARED = [
+    ("float32", "fp16 2 12", 64, 2, (1, 5, 128, 9)),
+    ("float32", "fp16 2 12", 64, 3, (2, 133, 500, 130)),
+    ("float32", "fp16 2 12", 128, 8, (1, 70, 700, 48)),
+    ("float32", "tf32 2 0", 64, 5, (2, 20, 400, 16)),
+    ("float32", "tf32 2 0", 256, 2, (1, 9, 600, 40)),
+    ("float32", "fp16 2 12", 512, 4, (1, 9, 300, 5)),
+    ("complex64", "fp16 2 12", 64, 4, (2, 5, 150, 70)),
+]
+"""Type, words, chunk, shares at most, and (batch, m, k, n)."""
+
+
 def batched(
-    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False, chunk: int | None = None
-) -> tuple[torch.Tensor, list[int]]:
-    """The pipeline of a GPU, on this CPU."""
+    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False, chunk: int | None = None,
+    shares: int = 1, row: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, list[int]]:  # fmt: skip
+    """The pipeline of a GPU, on this CPU; row: what is added to all rows."""
     terms = a.shape[2] * (2 if a.is_complex() else 1)
     words, chunk = twin.formats()[name], 64 if direct else chunk or multiword_launches.chunk_for(terms)
-    config = multiword_launches.config_for(words, chunk, terms, target, "a100", direct)
+    config = multiword_launches.config_for(words, chunk, terms, target, "a100", direct, shares=shares)
     out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
-    program, counts = words_program(a, b, out, config, DEVICE)
+    program, counts = words_program(a, b, out, config, DEVICE, adds=row is not None)
     names = [x.kernel.fn.__name__ for x in program.launches]
-    assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
-    workspace = program.run_by_triton(a, b, out)
+    added = ["add_shares"] if shares > 1 and terms > chunk else []
+    product = ["multiply_by_words"] if direct else ["split_words", "words_product", *added]
+    assert names == [*product, "repair_words"], names
+    others = [] if row is None else [torch.zeros(1), torch.zeros(1), row]
+    workspace = program.run_by_triton(a, b, out, *others)
     return out, workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
@@ -114,6 +141,61 @@ def chunks() -> None:
             tell(["chunk", name, chunk], wrong=wrong, counts=counts)
 
 
+def shares() -> None:
+    """Chunks that are shared, evenly or not, of several tiles and matrices, and one that cannot be. Each last product
+    has an entry whose shares overflow and whose sum does not, and each first one a row of zeros.
+    """
+    rng = np.random.default_rng(8)
+    for dtype, name, chunk, count, (batch, m, k, n) in SHARED:
+        a, b = normal(rng, batch, m, k), normal(rng, batch, k, n)
+        if dtype == "complex64":
+            a, b = torch.complex(a, normal(rng, batch, m, k)), torch.complex(b, normal(rng, batch, k, n))
+        a[0, 1] = 0
+        a[-1, 0, :2] = a[-1, 0, -2:] = 2.0**123
+        b[-1, :2, 0], b[-1, -2:, 0] = 16.0, -16.0
+        terms = k * (2 if dtype == "complex64" else 1)
+        own = multiword_launches.bound(twin.formats()[name], terms, chunk, "a100")
+        for target in (None, Target("native")):
+            out, counts = batched(a, b, name, target, chunk=chunk, shares=count)
+            alone, _ = batched(a, b, name, target, chunk=chunk)
+            real, vectors, columns = [], [], []
+            for z in range(batch):
+                real.append(torch.from_numpy(out[z].numpy().view(np.float32)))
+                vectors.append(torch.from_numpy(np.ascontiguousarray(twin.real_vectors(a[z].numpy(), "left"))))
+                columns.append(torch.from_numpy(np.ascontiguousarray(twin.real_vectors(b[z].numpy(), "right").T)))
+            wrong = outside(torch.stack(real), torch.stack(vectors), torch.stack(columns), own)
+            # Shares of a chunk each are added as chunks are.
+            whole = count >= -(-terms // chunk)
+            wrong += int((out != alone).sum()) if whole else int(torch.equal(out, alone))
+            wrong += int((out[0, 1] != 0).sum()) + int(sum(counts) == 0)
+            tell(["shares", dtype, name, chunk, count, str(target)], wrong=wrong, counts=counts)
+
+
+def rows() -> None:
+    """A row that is added to all others, by each kernel that writes results, that repairs some of them, or a tile of
+    them at once, has the bits of an addition afterwards; from an address that is aligned to 4 bytes.
+    """
+    rng = np.random.default_rng(9)
+    for dtype, direct, shares, (batch, m, k, n) in ROWS:
+        if direct and DEVICE.sm90 is False:
+            continue
+        a, b = aligned(normal(rng, batch, m, k)), aligned(normal(rng, batch, k, n))
+        row = normal(rng, n + 1)[1:]
+        if dtype == "complex64":
+            a, b = torch.complex(a, normal(rng, batch, m, k)), torch.complex(b, normal(rng, batch, k, n))
+            row = torch.complex(row, normal(rng, n))
+        # A row of zeros, and an entry that cancels, which is repaired; zeros of either sign are added to them.
+        a[0, 1] = 0
+        a[0, 2], b[0, 0, 0] = 0, -b[0, 1, 0]
+        a[0, 2, :2] = 1
+        row[0], row[-1] = -0.0, 0.0
+        plain, counts = batched(a, b, "fp16 2 12", Target("native"), direct, 64, shares)
+        found, again = batched(a, b, "fp16 2 12", Target("native"), direct, 64, shares, row)
+        wanted = plain + row
+        wrong = int((found.view(torch.int32) != wanted.view(torch.int32)).sum()) + int(counts != again)
+        tell(["row", dtype, direct, shares, k], wrong=wrong + int(sum(counts) == 0), counts=counts)
+
+
 def repairs() -> None:
     """All entries of products with few terms, in tiles above and beside each other, of more matrices than programs."""
     rng = np.random.default_rng(7)
@@ -146,6 +228,8 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
     if part == 0:
         repairs()
         hidden()
+        shares()
+        rows()
     if device == "hopper":
         cases += [(name, "float32", shape, "fp16 2 12", kind, True) for name, shape, kind in DIRECT]
         if part == 0:

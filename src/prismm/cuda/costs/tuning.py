@@ -57,6 +57,10 @@ class Tuning:
     """Terms that the beginning and end of a tile of words take the time of."""
     multiword_scattered: int = 465
     """Terms that the end of a tile takes the time of besides where rows of the result are no multiples of 16 bytes."""
+    multiword_join: float = 4e-6
+    """Seconds of the launch that adds shares of a tile's chunks, beside what it reads and writes."""
+    multiword_share: float = 1.2e-6
+    """Seconds that each share takes for its beginning and end."""
     slices_fp16: float = 0.79
     """Share of the rate of FP16 words that slices of FP16 reach."""
     slices_fp64: float = 0.93

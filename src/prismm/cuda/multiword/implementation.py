@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import _alive, half_ulp, rows_and_columns
-from prismm.cuda.blocks import BATCH_BYTES
+from prismm.cuda.blocks import BATCH_BYTES, Blocks
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
 from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.launch.arguments import A, B
@@ -101,22 +101,23 @@ def _is_fused(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> b
 def queue_blocks(
     program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: multiword_launches.LaunchConfig,
     block: tuple[int, int], counts: BufferView, device: Device, *, lower: bool = False, one_matrix: bool = False,
+    addend: BufferView | None = None,
 ) -> None:  # fmt: skip
     """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
     int64 are set. lower: where one block is the whole, tiles above the diagonal are left out; one_matrix: of a matrix
-    and its transpose, which is split once then.
+    and its transpose, which is split once then. addend: as of `multiword_launches.queue`.
     """
     rows, columns = block
     x, y, z = matrices_of(a, A), matrices_of(b, B), matrices_of_result(target)
     parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
-    each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts)
+    each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts, config.shares)
     lower_on = a.device if lower and (m, n) == z.shape[1:] else None
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
         with program.scope():
             multiword_launches.queue(
                 *some, config, counts, device, program, number == 0, lower_on=lower_on,
-                one_matrix=one_matrix and lower_on is not None,
+                one_matrix=one_matrix and lower_on is not None, addend=addend,
             )  # fmt: skip
 
 
@@ -205,12 +206,42 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
 def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
     seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
-    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.multiword)
+    return seconds + min(_product_seconds(scheme, problem, rates, x) for x in _numbers_of_shares(scheme, problem))
+
+
+def _product_seconds(scheme: Any, problem: Problem, rates: Rates, shares: int) -> float:
+    """Of the product whose tiles' chunks are shared in so many, and of adding these."""
+    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning, shares) / rates.multiword)
     words, (m, n, k) = word_format(scheme), _real_shape(problem)
     assert words is not None
     # Of narrow results words take longer on their way from memory.
-    size = math.prod(problem.batch) * (words.count * words.bytes * (m + n) * k) + problem.result_bytes
-    return seconds + max(product, size / rates.memory)
+    size = math.prod(problem.batch) * (words.count * words.bytes * (m + n) * k) + shares * problem.result_bytes
+    if shares == 1:
+        return max(product, size / rates.memory)
+    added = rates.tuning.multiword_join + rates.one_pass_seconds((shares + 1) * problem.result_bytes)
+    return max(product, size / rates.memory) + added + shares * rates.tuning.multiword_share
+
+
+def _numbers_of_shares(scheme: Any, problem: Problem) -> range:
+    """How many a tile's chunks may be shared in."""
+    words, (m, n, k) = word_format(scheme), _real_shape(problem)
+    assert words is not None
+    if leaves_tiles_out(problem):
+        return range(1, 2)
+    return range(1, multiword_launches.most_shares(words, m, n, k, chunk_of(scheme)) + 1)
+
+
+def shares_for(scheme: Any, problem: Problem, rates: Rates) -> int:
+    """In how many the chunks of a tile are predicted to be shared best.
+
+    >>> from prismm.cuda.costs.table import rates_of
+    >>> from prismm.core.problem import Problem
+    >>> problems = [Problem(n, n, 8192, (), FP32, None, False, True) for n in (768, 4096)]
+    >>> [shares_for(ScaledHalf(), x, rates_of("NVIDIA H200")) for x in problems]
+    [3, 1]
+    """
+    found = _numbers_of_shares(scheme, problem)
+    return min(found, key=lambda x: (_product_seconds(scheme, problem, rates, x), x))
 
 
 def _fused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
@@ -236,18 +267,21 @@ def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> fl
     return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + tuning.multiword_ends) / waves(tiles, processors)
 
 
-def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning) -> float:
+def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning, shares: int = 1) -> float:
     """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
-    as many as what is done at the end of each chunk takes the time of.
+    as many as what is done at the end of each chunk takes the time of. shares: of a tile's chunks.
     """
     words = word_format(scheme)
     assert words is not None
     count, (m, n, k) = math.prod(problem.batch), _real_shape(problem)
-    tiles = -(-m // 128) * -(-n // 128) * count
+    tiles = -(-m // 128) * -(-n // 128) * count * shares
+    terms = -(-k // _STEP) * _STEP
+    if shares > 1:  # of the longest one
+        terms = min(terms, -(-k // (shares * chunk_of(scheme))) * chunk_of(scheme))
     # The beginning and end of a tile, and the end of a chunk, take about as long as some more terms.
-    inner = -(-k // _STEP) * _STEP * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
+    inner = terms * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
     # Others leave by TMA, which takes rows that are multiples of 16 bytes.
-    inner += tuning.multiword_scattered if n % 4 else 0
+    inner += tuning.multiword_scattered if n % 4 and shares == 1 else 0
     return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
@@ -297,9 +331,11 @@ class Implementation(Composite):
 
     def workspace(self, problem: Problem, rows: int, columns: int) -> int:
         """Bytes of workspace for a block of the product."""
-        words = word_format(self.scheme)
+        words, k = word_format(self.scheme), max(1, problem.k) * problem.parts
         assert words is not None
-        return multiword_launches.workspace(words, rows, columns * problem.parts, max(1, problem.k) * problem.parts)
+        columns *= problem.parts
+        shares = multiword_launches.most_shares(words, rows, columns, k, chunk_of(self.scheme))
+        return multiword_launches.workspace(words, rows, columns, k, shares)
 
     def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
         """Words, chunks and tests."""
@@ -307,8 +343,9 @@ class Implementation(Composite):
         assert words is not None
         # That kernel cuts operands for each tile, and makes all of them.
         direct = not leaves_tiles_out(problem) and _is_fused(self.scheme, problem, device)
+        shares = shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
         return multiword_launches.config_for(
-            words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
+            words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed, shares
         )
 
     def queue(self, job: Job) -> None:
@@ -317,7 +354,12 @@ class Implementation(Composite):
         queue_blocks(
             job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device,
             lower=leaves_tiles_out(job.problem), one_matrix=job.one_matrix,
+            addend=job.addend.buffer.reals() if job.addend is not None else None,
         )  # fmt: skip
+
+    def adds_rows(self, problem: Problem, config: multiword_launches.LaunchConfig, blocks: Blocks) -> bool:
+        """Where every entry is certified or repaired, and the columns are not cut."""
+        return not config.raw and not leaves_tiles_out(problem) and blocks.columns >= problem.n
 
     def products(self, problem: Problem) -> int:
         """Pairs of words, four times as many if complex."""

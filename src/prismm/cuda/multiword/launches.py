@@ -178,6 +178,7 @@ class LaunchConfig:
     repaired entries must be better than float64 sums. direct: one kernel cuts and multiplies, where it can
     (`directly`). summed: of a product that gemm adds C to, whose entries must err by less than 2^122
     (`cuda.gemm.kernels.combine`): `reach` is 64 times that of `Bound`, and what is flagged is repaired, raw or not.
+    shares: in how many the chunks of a tile are shared, at most, where tiles are few (`kernels.join`).
     """
 
     words: WordFormat
@@ -188,11 +189,12 @@ class LaunchConfig:
     exact: bool = False
     direct: bool = False
     summed: bool = False
+    shares: int = 1
 
 
 def config_for(
     words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str, direct: bool = False,
-    summed: bool = False,
+    summed: bool = False, shares: int = 1,
 ) -> LaunchConfig:  # fmt: skip
     """The problem of a product with an inner dimension of `terms` reals."""
     found = bound(words, terms, chunk, unit, direct)
@@ -201,12 +203,29 @@ def config_for(
     # About twice the (K + 2)·2^-53 of repair's float64 sums: what asks for less is summed in limbs.
     exact = tolerance < (terms + 4) * 2.0**-52
     reach = 64.0 * found.reach if summed else found.reach
-    return LaunchConfig(words, chunk, found.least(target), reach, raw, exact, direct, summed)
+    return LaunchConfig(words, chunk, found.least(target), reach, raw, exact, direct, summed, shares)
 
 
-def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
+MOST_SHARES, FEW_TILES = 8, 1024
+"""Shares of a tile's chunks; and the tiles of 128 x 128 entries below which chunks may be shared at all: more of them
+keep any GPU busy.
+"""
+
+
+def most_shares(words: WordFormat, rows: int, columns: int, k: int, chunk: int) -> int:
+    """In how many the chunks of a product's tiles may be shared: each has a chunk at least, and their sums take no more
+    memory than the words. Arguments as of `workspace`.
+    """
+    if -(-rows // 128) * -(-columns // 128) >= FEW_TILES:
+        return 1
+    each, room = 4 * rows * _ceil(columns, 16), words.count * words.bytes * (rows + columns) * _ceil(k, 64)
+    return max(1, min(MOST_SHARES, -(-k // chunk), room // max(1, each)))
+
+
+def workspace(words: WordFormat, rows: int, columns: int, k: int, shares: int = 1) -> int:
     """Bytes of workspace for a product of so many rows and real columns, k reals deep."""
-    return words.count * words.bytes * (rows + columns) * _ceil(k, 64) + rows * columns // 8
+    sums = 4 * shares * rows * _ceil(columns, 16) if shares > 1 else 0
+    return words.count * words.bytes * (rows + columns) * _ceil(k, 64) + rows * columns // 8 + sums
 
 
 def _ceil(x: int, step: int) -> int:
@@ -234,10 +253,12 @@ class Matrices:
 def queue(
     a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
     clear: bool = True, *, lower_on: torch.device | None = None, one_matrix: bool = False,
+    addend: BufferView | None = None,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0;
     lower_on: the device, where tiles above the diagonal are left out, else None; one_matrix: b is a's transpose, real,
-    and is not split.
+    and is not split; addend: a row of real numbers that is added to all rows, in float32 to nearest, where every entry
+    has been certified or repaired. It needs a whole result, and a config that is not raw.
 
     a, b: rows or columns contiguous. out: contiguous rows.
     """
@@ -247,7 +268,7 @@ def queue(
     to.count_split(0 if one_matrix else out.shape[0] * b.shape[1] * b.shape[2], left=False)
     operands = directly(a, b, config, device, to) if config.direct else None
     if operands is not None:
-        _queue_directly(*operands, a, b, out, config, counts, device, to, clear)
+        _queue_directly(*operands, a, b, out, config, counts, device, to, clear, addend)
         return
     words = config.words
     parts = 2 if out.is_complex else 1
@@ -264,8 +285,17 @@ def queue(
     if lower_on is not None:
         to.zero(flags)
     _split(a, b, split, scales, counts, clear, pitch, config, device, to, one_matrix=one_matrix)
-    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
+    # The chunks of a tile's shares are added apart, and then together.
+    shares = 1 if lower_on is not None else min(config.shares, -(-pitch // config.chunk))
+    into = out
+    if shares > 1:
+        wide = _ceil(n, 16)
+        sums = to.allocate(torch.float32, shares * batches, m, wide)
+        into = Matrices(sums, (shares * batches, m, n), (m * wide, wide, 1), False)
+    even = n % 16 == 0 and into.strides[1] % 16 == 0 and into.batch_stride % 16 == 0
     test = pattern_of(config.least), pattern_of(config.reach)
+    # Without an addend nothing is read there, but kernels take a pointer.
+    added = addend or scales, int(addend is not None)
     down = 2.0**-words.amplified
     if device.sm90:
         from triton.experimental.gluon import language as gl
@@ -278,10 +308,10 @@ def queue(
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         result = None
         if sm90.leaves_by_tma(words.count, config.chunk // depth):
-            result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
+            result = tiled(to, into.data, (shares * batches, m, n), (into.strides[0], into.strides[1]), (1, 64, tile))
         down_tiles, across_tiles = -(-m // tile), -(-n // tile)
         sizes = (
-            m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test, *fast_test(config, pitch),
+            m, n, pitch, batches, into.strides[1], into.batch_stride, -(-n // 32), *test, *fast_test(config, pitch),
         )  # fmt: skip
         constants = {
             "WORDS": words.count, "DOWN": down, "CHUNK": config.chunk // depth, "TILE": tile, "DEPTH": depth,
@@ -297,20 +327,41 @@ def queue(
             )  # fmt: skip
         else:
             to.launch(
-                sm90.words_product, (min(device.programs, down_tiles * across_tiles * batches),), described, out.data,
-                result or described, scales, flags, *sizes, **constants,
+                sm90.words_product, (min(device.programs, down_tiles * across_tiles * batches * shares),), described,
+                into.data, result or described, scales, flags, *added, *sizes, shares, SPLIT=shares > 1, **constants,
             )  # fmt: skip
     else:
         from prismm.cuda.multiword.kernels import product
 
         rows, columns = product.ROWS, product.COLUMNS
         to.launch(
-            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, flags, m, n,
-            pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
-            CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
-            **({"LOWER": parts, "SAME": one_matrix} if lower_on is not None else {}), **product.LAUNCH,
+            product.words_product, (-(-m // rows) * -(-n // columns), batches, shares), split, into.data, scales,
+            flags, *added, m, n, pitch, into.strides[1], into.batch_stride, -(-n // 32), *test, WORDS=words.count,
+            DOWN=down, CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
+            SPLIT=shares > 1, **({"LOWER": parts, "SAME": one_matrix} if lower_on is not None else {}),
+            **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
+    if shares > 1:
+        _add_shares(into.data, out, scales, flags, added, shares, -(-pitch // config.chunk), test, m, n, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to, addend)
+
+
+def _add_shares(
+    sums: BufferView, out: Matrices, scales: BufferView, flags: BufferView, added: tuple[BufferView, int], shares: int,
+    chunks: int, test: tuple[int, int], m: int, n: int, to: Program,
+) -> None:  # fmt: skip
+    """Queue out = the sums (shares · batches, m, ·) of each entry's shares, and its test. m, n: in real numbers; added:
+    the kernel's addend and adds.
+    """
+    from prismm.cuda.multiword.kernels import join
+
+    pitch, batches = sums.shape[2], out.shape[0]
+    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
+    to.launch(
+        join.add_shares, (-(-m // join.ROWS) * -(-n // join.COLUMNS), batches), sums, out.data, scales, flags, *added,
+        shares, chunks, m, n, pitch, m * pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, ROWS=join.ROWS,
+        COLUMNS=join.COLUMNS, EVEN=even, EVEN_SUMS=m * pitch % 16 == 0, **join.LAUNCH,
+    )  # fmt: skip
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
@@ -342,7 +393,7 @@ def _tiled(x: Matrices, by_rows: bool, to: Program, box: tuple[int, int]) -> Til
 
 def _queue_directly(
     left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView,
-    device: Device, to: Program, clear: bool,
+    device: Device, to: Program, clear: bool, addend: BufferView | None,
 ) -> None:  # fmt: skip
     """`queue` without words in memory."""
     import torch
@@ -353,15 +404,15 @@ def _queue_directly(
     flags = to.allocate(torch.int32, batches * m, -(-n // 32))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, flags, counts, m, n,
-        a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
-        -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *fast_test(config, a.shape[2]),
-        LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=config.words.amplified,
-        DOWN=2.0**-config.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
-        GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
-        CLEAR=clear, **kernel.LAUNCH,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, flags, addend or out.data,
+        int(addend is not None), counts, m, n, a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1),
+        out.strides[1], out.batch_stride, -(-n // 32), pattern_of(config.least), pattern_of(config.reach),
+        *fast_test(config, a.shape[2]), LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1,
+        AMPLIFIED=config.words.amplified, DOWN=2.0**-config.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH,
+        STAGES=kernel.STAGES, GROUP=kernel.GROUP,
+        EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0, CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
-    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to, addend)
 
 
 def pattern_of(x: float) -> int:
@@ -426,9 +477,9 @@ def _split(
 
 def repair(
     a: Matrices, b: Matrices, out: Matrices, flags: Any, counts: Any, raw: bool, exact: bool, device: Device,
-    to: Program,
+    to: Program, addend: BufferView | None = None,
 ) -> None:  # fmt: skip
-    """Queue the repair of flagged entries; raw, exact: as of `LaunchConfig`.
+    """Queue the repair of flagged entries; raw, exact: as of `LaunchConfig`; addend: as of `queue`.
 
     DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them. WIDE is 1, 8 or 64: a kernel for each.
     """
@@ -446,7 +497,8 @@ def repair(
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, flags, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
+        out.batch_stride, addend or out.data, int(addend is not None), flags, counts, m, n, k, pitch, batches, shares,
+        PARTS=parts, RAW=raw, EXACT=exact,
         BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot, WIDE=wide,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

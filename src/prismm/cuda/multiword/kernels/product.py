@@ -9,22 +9,26 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import even
+from prismm.cuda.multiword.kernels.join import add_row, flag_tile
 from prismm.cuda.residues.kernels.product import grouped
 
 ROWS, COLUMNS = 128, 64
 LAUNCH = {"num_warps": 8, "num_stages": 3}
 
 
-@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "flag_pitch", "least", "reach"])
+@triton.jit(
+    do_not_specialize=["m", "width", "row_step", "batch_stride", "flag_pitch", "least", "reach", "adds"],
+    do_not_specialize_on_alignment=["addend"],
+)
 def words_product(
-    words, out, scales, flags, m, width, pitch, row_step, batch_stride, flag_pitch, least, reach,
+    words, out, scales, flags, addend, adds, m, width, pitch, row_step, batch_stride, flag_pitch, least, reach,
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr, LOWER: tl.constexpr = 0,
+    DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr, SPLIT: tl.constexpr, LOWER: tl.constexpr = 0,
     SAME: tl.constexpr = False,
 ):  # fmt: skip
     """As `multiword.kernels.product_sm90.words_product`; words is a pointer, CHUNK in elements, program axis 1 the
-    batch. LOWER: real numbers of an entry, where tiles above the diagonal, whose flags stay 0, are left out. SAME:
-    columns are the rows, split once.
+    batch, and axis 2 the share where SPLIT says that there are several. LOWER: real numbers of an entry, where tiles
+    above the diagonal, whose flags stay 0, are left out. SAME: columns are the rows, split once.
     """
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
@@ -48,11 +52,19 @@ def words_product(
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     top_x = tl.zeros([ROWS], tl.float32)
     top_y = tl.zeros([COLUMNS], tl.float32)
-    for start in range(0, pitch, CHUNK):
+    begin = 0
+    end = pitch
+    if SPLIT:
+        share, shares, chunks = tl.program_id(2), tl.num_programs(2), tl.cdiv(pitch, CHUNK)
+        begin = share * chunks // shares * CHUNK
+        end = tl.minimum(pitch, (share + 1) * chunks // shares * CHUNK)
+        row_scale += begin // CHUNK * vectors
+        column_scale += begin // CHUNK * vectors
+    for start in range(begin, end, CHUNK):
         high = tl.zeros([ROWS, COLUMNS], tl.float32)
         rest = tl.zeros([ROWS, COLUMNS], tl.float32)
         # The pitch is a multiple of DEPTH, and what follows k is 0.
-        for h0 in range(start, tl.minimum(pitch, start + CHUNK), DEPTH):
+        for h0 in range(start, tl.minimum(end, start + CHUNK), DEPTH):
             x0 = tl.load(a + h0, mask=in_m, other=0.0)
             y0 = tl.load(b + h0, mask=in_n, other=0.0)
             x1 = tl.load(a + left_plane + h0, mask=in_m, other=0.0)
@@ -74,15 +86,11 @@ def words_product(
         top_y = tl.maximum(top_y, y)
         row_scale += vectors
         column_scale += vectors
-    largest = top_x[:, None] * top_y[None, :]
-    size = tl.abs(acc)
-    smallest, error = least.to(tl.float32, bitcast=True), reach.to(tl.float32, bitcast=True)
-    sure = (size >= largest * smallest) & (size + largest * error < 170141183460469231731687303715884105728.0)  # 2^127
-    inside = in_m & in_n
-    bits = tl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
-    word = tl.sum(tl.reshape(bits, [ROWS, COLUMNS // 32, 32]), 2)
-    jw = column * (COLUMNS // 32) + tl.arange(0, COLUMNS // 32)
-    at_word = flags + (batch * m + i).to(tl.int64)[:, None] * flag_pitch + jw[None, :]
-    tl.store(at_word, word, mask=(i < m)[:, None] & (jw < flag_pitch)[None, :])
-    target = out + batch.to(tl.int64) * even(batch_stride, EVEN) + i.to(tl.int64)[:, None] * row_stride + j[None, :]
-    tl.store(target, acc, mask=inside)
+    plane = batch
+    if SPLIT:
+        plane += tl.program_id(2) * batches
+    else:
+        flag_tile(acc, top_x, top_y, flags, batch, i, j, m, n, flag_pitch, least, reach, ROWS, COLUMNS)
+        acc = add_row(acc, addend, adds, j, n)
+    target = out + plane.to(tl.int64) * even(batch_stride, EVEN) + i.to(tl.int64)[:, None] * row_stride + j[None, :]
+    tl.store(target, acc, mask=in_m & in_n)

@@ -21,6 +21,9 @@ Of 64 products at n = 512, in chunks of one step, an H200 took 134 us. By parts 
 from registers 16, roundings 20; 72 are left, 67 at cuBLAS's rate. Scales were waited for at every chunk, and are read a
 chunk ahead now; results leave by TMA through the stage that the tile read last; that all is sure is told by a row's
 smallest entry: 110 us. Words of neighbours side by side in memory, so that boxes are whole lines, made no difference.
+
+Few tiles and a long inner dimension leave processors idle. There a tile's chunks are shared (SPLIT): a unit of the grid
+makes one share of one tile, without a test, and `join.add_shares` adds and tests them.
 """
 
 from triton.experimental import gluon
@@ -74,10 +77,26 @@ def _place_of(tile, tiles_m, tiles_n, order, kept, GROUP: gl.constexpr, LOWER: g
 
 
 @gluon.jit
+def _share_of(unit, tiles, steps, shares, CHUNK: gl.constexpr, SPLIT: gl.constexpr):
+    """(share, tile, first step, step after the last) of a unit; SPLIT: all tiles' first shares come first."""
+    share = unit * 0
+    tile = unit
+    begin = unit * 0
+    end = steps
+    if SPLIT:
+        share = unit // tiles
+        tile = unit - share * tiles
+        chunks = gl.cdiv(steps, CHUNK)
+        begin = share * chunks // shares * CHUNK
+        end = gl.minimum(steps, (share + 1) * chunks // shares * CHUNK)
+    return share, tile, begin, end
+
+
+@gluon.jit
 def _feed(
-    words, left_ring, right_ring, full, free, m, n, pitch, batches, order, kept,
-    WORDS: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    LOWER: gl.constexpr, SAME: gl.constexpr,
+    words, left_ring, right_ring, full, free, m, n, pitch, batches, order, kept, shares,
+    WORDS: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, LOWER: gl.constexpr, SAME: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
@@ -85,11 +104,13 @@ def _feed(
     stage = 0
     # All stages are free at first: a wait for the phase before the first one returns at once.
     phase = 1
-    for tile in range(gl.program_id(0), tiles_of_plane(tiles_m, tiles_n, kept, LOWER) * batches, gl.num_programs(0)):
+    tiles = tiles_of_plane(tiles_m, tiles_n, kept, LOWER) * batches
+    for unit in range(gl.program_id(0), tiles * (shares if SPLIT else 1), gl.num_programs(0)):
+        _, tile, begin, end = _share_of(unit, tiles, steps, shares, CHUNK, SPLIT)
         batch, row, column = _place_of(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
         i = batch * m + row * TILE
         j = (0 if SAME else WORDS * batches * m) + batch * n + column * TILE
-        for step in range(steps):
+        for step in range(begin, end):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * WORDS * words.block_type.nbytes)
             for w in gl.static_range(WORDS):
@@ -151,6 +172,15 @@ def store_tile(
 
 
 @gluon.jit
+def add_row(acc, addend, adds, column, n, TILE: gl.constexpr):
+    """acc + the row at `addend`, in float32 to nearest, where adds is not 0."""
+    if adds != 0:
+        j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
+        acc = acc + gl.load(addend + j, mask=j < n, other=0.0)[None, :]
+    return acc
+
+
+@gluon.jit
 def _bring(acc, result, ring, place, batch, first_row, column, TILE: gl.constexpr):
     """The same by TMA, through a ring's memory from a place on, which all have read: it is read while the next tile's
     products are made, and `tma.store_wait` says when it has been.
@@ -165,11 +195,11 @@ def _bring(acc, result, ring, place, batch, first_row, column, TILE: gl.constexp
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
-    least, reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept,
+    WHICH: gl.constexpr, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride,
+    flag_pitch, least, reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept, shares,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
-    LOWER: gl.constexpr, SAME: gl.constexpr,
+    LOWER: gl.constexpr, SAME: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, INSTRUCTION]
@@ -193,25 +223,28 @@ def _multiply(
     IN_TURN: gl.constexpr = (CHUNK > 1) & (CHUNK < STAGES)
     first = gl.program_id(0)
     tiles = tiles_of_plane(tiles_m, tiles_n, kept, LOWER) * batches
-    batch, row, column = _place_of(first, tiles_m, tiles_n, order, kept, GROUP, LOWER)
+    units = tiles * (shares if SPLIT else 1)
+    share, tile, begin, end = _share_of(first, tiles, steps, shares, CHUNK, SPLIT)
+    batch, row, column = _place_of(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
+    next_share, next_begin, next_end = share, begin, end
     next_batch, next_row, next_column = batch, row, column
     # Scales are read past the ends of a batch, for entries that are not stored; a chunk before they are needed, even
     # a tile's first ones. A thread of the sums needs 32 of the columns', which come through shared memory then.
-    row_scale = scales + (batch * m + row * TILE + 64 * WHICH)
-    column_scale = scales + (left_vectors + batch * n + column * TILE)
+    row_scale = scales + begin // CHUNK * vectors + (batch * m + row * TILE + 64 * WHICH)
+    column_scale = scales + begin // CHUNK * vectors + (left_vectors + batch * n + column * TILE)
     x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
     y1 = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
-    for tile in range(first, tiles, gl.num_programs(0)):
+    for unit in range(first, units, gl.num_programs(0)):
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
-        for start in range(0, steps, CHUNK):
+        for start in range(begin, end, CHUNK):
             high = gl.zeros((64, TILE), gl.float32, layout)
             rest = gl.zeros((64, TILE), gl.float32, layout)
             if IN_TURN:
                 mbarrier.wait(turn.index(WHICH), turned)
                 turned ^= 1
-            for step in range(start, gl.minimum(steps, start + CHUNK)):
+            for step in range(start, gl.minimum(end, start + CHUNK)):
                 mbarrier.wait(full.index(stage), phase)
                 at = stage * WORDS
                 # Products of the lowest words first, so that a large sum truncates as few of them as can be.
@@ -233,25 +266,28 @@ def _multiply(
             if IN_TURN:
                 mbarrier.arrive(turn.index(1 - WHICH), count=1)
             # While products are made.
-            if start == 0:
-                after = gl.minimum(tile + gl.num_programs(0), tiles - 1)
-                next_batch, next_row, next_column = _place_of(after, tiles_m, tiles_n, order, kept, GROUP, LOWER)
-            if start + CHUNK < steps:
+            if start == begin:
+                after = gl.minimum(unit + gl.num_programs(0), units - 1)
+                next_share, tile, next_begin, next_end = _share_of(after, tiles, steps, shares, CHUNK, SPLIT)
+                next_batch, next_row, next_column = _place_of(tile, tiles_m, tiles_n, order, kept, GROUP, LOWER)
+            if start + CHUNK < end:
                 row_scale += vectors
                 column_scale += vectors
             else:
-                row_scale = scales + (next_batch * m + next_row * TILE + 64 * WHICH)
-                column_scale = scales + (left_vectors + next_batch * n + next_column * TILE)
+                row_scale = scales + next_begin // CHUNK * vectors + (next_batch * m + next_row * TILE + 64 * WHICH)
+                column_scale = (
+                    scales + next_begin // CHUNK * vectors + (left_vectors + next_batch * n + next_column * TILE)
+                )
             next_x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
             next_y = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
             high, rest = warpgroup_mma_wait(0, deps=(high, rest))
             if BRING:
                 # A tile's last stage is given back a chunk late: the tile leaves through it.
-                more = start + CHUNK < steps
+                more = start + CHUNK < end
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=more)
                 tma.store_wait(0)
                 gl.thread_barrier()
-                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
+                mbarrier.arrive(free.index(held), count=1, pred=(start == begin) & (unit > first))
             else:
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             high = high + rest * DOWN
@@ -263,17 +299,23 @@ def _multiply(
         first_row = row * TILE + 64 * WHICH
         if BRING:
             mbarrier.arrive(done, count=1)
-        flag_tile(
-            acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
-        )  # fmt: skip
+        plane = batch
+        if SPLIT:
+            plane = share * batches + batch
+        else:
+            flag_tile(
+                acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
+            )  # fmt: skip
+            acc = add_row(acc, addend, adds, column, n, TILE)
         if BRING:
             # Each group's result overwrites words that the other one may still multiply.
             mbarrier.wait(done, write_phase)
             write_phase ^= 1
             ring = left_ring if WHICH == 0 else right_ring
-            _bring(acc, result, ring, held * WORDS, batch, first_row, column, TILE)
+            _bring(acc, result, ring, held * WORDS, plane, first_row, column, TILE)
         else:
-            store_tile(acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
+            store_tile(acc, out, plane, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
+        share, begin, end = next_share, next_begin, next_end
         batch, row, column = next_batch, next_row, next_column
     if BRING:
         tma.store_wait(0)
@@ -281,10 +323,10 @@ def _multiply(
 
 @gluon.jit
 def _walk(
-    words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
-    far, slope, order, kept, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr,
-    DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
-    LOWER: gl.constexpr, SAME: gl.constexpr,
+    words, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
+    least, reach, far, slope, order, kept, shares, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr,
+    TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
+    BRING: gl.constexpr, LOWER: gl.constexpr, SAME: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
@@ -304,18 +346,18 @@ def _walk(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept, WORDS, DOWN, CHUNK, TILE,
-                DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME,
+                0, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride,
+                flag_pitch, least, reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept,
+                shares, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME, SPLIT,
             )),
             (_multiply, (
-                1, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept, WORDS, DOWN, CHUNK, TILE,
-                DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME,
+                1, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride,
+                flag_pitch, least, reach, far, slope, left_ring, right_ring, full, free, done, turn, order, kept,
+                shares, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN, BRING, LOWER, SAME, SPLIT,
             )),
             (_feed, (
-                words, left_ring, right_ring, full, free, m, width, pitch, batches, order, kept, WORDS, TILE, DEPTH,
-                STAGES, GROUP, LOWER, SAME,
+                words, left_ring, right_ring, full, free, m, width, pitch, batches, order, kept, shares, WORDS, CHUNK,
+                TILE, DEPTH, STAGES, GROUP, LOWER, SAME, SPLIT,
             )),
         ],
         [4, 1],
@@ -326,13 +368,15 @@ def _walk(
 @gluon.jit(
     do_not_specialize=[
         "m", "width", "pitch", "batches", "row_step", "batch_stride", "flag_pitch", "least", "reach", "far",
-        "slope",
-    ]
+        "slope", "shares", "adds",
+    ],
+    do_not_specialize_on_alignment=["addend"],
 )  # fmt: skip
 def words_product(
-    words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
-    far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    words, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
+    least, reach, far, slope, shares, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a flag on every entry that is not sure.
 
@@ -340,10 +384,16 @@ def words_product(
     strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An
     entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest` being the product of its
     row's and its column's largest scales; far, slope: of `flag_tile`; all four numbers are patterns of float32.
+
+    adds: whether the row at `addend`, width numbers, is added to each row, in float32 to nearest, after all that.
+
+    SPLIT: out (shares, batches, m, width) takes the sums of so many shares of the chunks, of one chunk at least each;
+    no flag is written, and nothing added.
     """
     _walk(
-        words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
-        far, slope, flags, 0, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING, False, False,
+        words, out, result, scales, flags, addend, adds, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
+        least, reach, far, slope, flags, 0, shares, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING,
+        False, False, SPLIT,
     )  # fmt: skip
 
 
@@ -363,6 +413,7 @@ def symmetric_words_product(
     column. SAME: columns are the rows, split once.
     """
     _walk(
-        words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
-        far, slope, order, kept, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING, True, SAME,
+        words, out, result, scales, flags, scales, 0, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
+        least, reach, far, slope, order, kept, 1, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, EVEN, BRING, True,
+        SAME, False,
     )  # fmt: skip

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value
+from prismm.cuda.multiword.kernels.join import add_row
 
 SPECIAL, SUMMED, DOUBLE, SCHEME_VALUE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""
@@ -32,8 +33,8 @@ SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
 
 @triton.jit
 def _repair_entry(
-    a, a_step, b, b_step, target, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr,
-    BLOCK: tl.constexpr,
+    a, a_step, b, b_step, target, addend, adds, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr,
+    EXACT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One entry: of a complex product its real (part 0) or imaginary part."""
     # Lanes enough to hide how far apart the elements of a column are.
@@ -79,14 +80,17 @@ def _repair_entry(
         ):
             value = of_scheme
             path = path * 0 + SCHEME_VALUE
-    tl.store(target, value.to(tl.float32))
+    found = value.to(tl.float32)
+    if adds != 0:
+        found += tl.load(addend)
+    tl.store(target, found)
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit
 def _tile(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, flagged, PARTS: tl.constexpr,
-    DEPTH: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, counts, i0, j0, m, n, k, flagged,
+    PARTS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The flagged entries of a tile by float64 products; returns those that may overflow, which are left: products that
     cancel may take what overflows with them.
@@ -123,7 +127,7 @@ def _tile(
     left = flagged & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
     done = flagged & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
-    tl.store(target, acc.to(tl.float32), mask=done)
+    tl.store(target, add_row(acc.to(tl.float32), addend, adds, j, n), mask=done)
     tl.atomic_add(counts + SPECIAL, tl.sum((done & ~finite).to(tl.int64)), sem="relaxed")
     tl.atomic_add(counts + DOUBLE, tl.sum((done & finite).to(tl.int64)), sem="relaxed")
     return left
@@ -131,7 +135,7 @@ def _tile(
 
 @triton.jit
 def _piece(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, flags, counts, i0, j0, m, n, k, flag_pitch,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, flags, counts, i0, j0, m, n, k, flag_pitch,
     PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
@@ -147,8 +151,9 @@ def _piece(
     if DENSE and not RAW and not EXACT:
         if tl.sum(flagged.to(tl.int32)) >= MANY:
             flagged = _tile(
-                a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, flagged, PARTS, DEPTH
-            )
+                a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, counts, i0, j0, m, n, k, flagged,
+                PARTS, DEPTH,
+            )  # fmt: skip
     index = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
     pending = tl.where(flagged, index, SIDE * SIDE)
     first = tl.min(pending)
@@ -156,8 +161,8 @@ def _piece(
         row = (i0 + first // SIDE).to(tl.int64)
         column = (j0 + first % SIDE).to(tl.int64)
         _repair_entry(
-            a + row * a_row, a_step, b + column // PARTS * b_column, b_step, out + row * row_stride + column, counts, k,
-            (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK,
+            a + row * a_row, a_step, b + column // PARTS * b_column, b_step, out + row * row_stride + column,
+            addend + column, adds, counts, k, (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK,
         )  # fmt: skip
         pending = tl.where(index == first, SIDE * SIDE, pending)
         first = tl.min(pending)
@@ -166,19 +171,21 @@ def _piece(
 @triton.jit(
     do_not_specialize=[
         "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "n", "k",
-        "flag_pitch", "batches", "shares",
-    ]
+        "flag_pitch", "batches", "shares", "adds",
+    ],
+    do_not_specialize_on_alignment=["addend"],
 )  # fmt: skip
 def repair_words(
-    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, flags, counts, m, n, k,
-    flag_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
-    DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
+    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, addend, adds, flags,
+    counts, m, n, k, flag_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr,
+    BLOCK: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [SCHEME_VALUE] grow.
 
     a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
     with many flags are made at once. WIDE: neighbouring tiles that a program reads, so that TILES/WIDE lie on
-    top of each other; shares: programs for the same tiles.
+    top of each other; shares: programs for the same tiles. adds: whether the row at `addend`, n numbers, is added to
+    each row, in float32 to nearest; not where RAW is.
     """
     HIGH: tl.constexpr = TILES // WIDE
     tall, wide = tl.cdiv(m, HIGH * SIDE), tl.cdiv(flag_pitch, 2 * WIDE)
@@ -202,6 +209,7 @@ def repair_words(
                 if (flagged >> x) & 1 != 0:
                     _piece(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * batch_stride, row_stride, matrix_flags, counts, i0 + x // WIDE * SIDE,
-                        w0 * 32 + x % WIDE * SIDE, m, n, k, flag_pitch, PARTS, RAW, EXACT, BLOCK, DEPTH, DENSE,
+                        out + batch * batch_stride, row_stride, addend, adds, matrix_flags, counts,
+                        i0 + x // WIDE * SIDE, w0 * 32 + x % WIDE * SIDE, m, n, k, flag_pitch, PARTS, RAW, EXACT,
+                        BLOCK, DEPTH, DENSE,
                     )  # fmt: skip

@@ -45,7 +45,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from prismm.cuda.kernels.fp64 import even
-from prismm.cuda.multiword.kernels.product_sm90 import flag_tile, place_of, store_tile
+from prismm.cuda.multiword.kernels.product_sm90 import add_row, flag_tile, place_of, store_tile
 from prismm.cuda.multiword.kernels.split_sm90 import scale_of
 from prismm.cuda.residues.kernels.product_sm90 import next_stage
 
@@ -166,8 +166,8 @@ def _cut(
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
-    batches, row_step, batch_stride, flag_pitch, least, reach, far, slope,
+    WHICH: gl.constexpr, out, flags, addend, adds, left_words, right_words, left_scales, right_scales, full, free, m,
+    width, k, batches, row_step, batch_stride, flag_pitch, least, reach, far, slope,
     DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     EVEN: gl.constexpr,
 ):  # fmt: skip
@@ -212,18 +212,20 @@ def _multiply(
         flag_tile(
             acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
+        acc = add_row(acc, addend, adds, column, n, TILE)
         store_tile(acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
 
 
 @gluon.jit(
     do_not_specialize=[
         "m", "width", "k", "batches", "left_one", "right_one", "row_step", "batch_stride", "flag_pitch", "least",
-        "reach", "far", "slope",
-    ]
+        "reach", "far", "slope", "adds",
+    ],
+    do_not_specialize_on_alignment=["addend"],
 )  # fmt: skip
 def multiply_by_words(
-    left, right, out, flags, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, flag_pitch,
-    least, reach, far, slope,
+    left, right, out, flags, addend, adds, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride,
+    flag_pitch, least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
     CLEAR: gl.constexpr,
@@ -231,9 +233,9 @@ def multiply_by_words(
     """out (batches, m, width) = A·B of float32 matrices, and a flag on every entry that is not sure.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
-    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, flags
-    and numbers from `least` on: as for `multiword.kernels.product_sm90.words_product`; counts, CLEAR: as for
-    `words_split.split_words`. k >= 1.
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, flags,
+    addend, adds and numbers from `least` on: as for `multiword.kernels.product_sm90.words_product`; counts, CLEAR: as
+    for `words_split.split_words`. k >= 1.
     """
     words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     left_words = gl.allocate_shared_memory(gl.float16, [STAGES * 2, TILE, DEPTH], words_of)
@@ -263,12 +265,14 @@ def multiply_by_words(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                0, out, flags, addend, adds, left_words, right_words, left_scales, right_scales, full, free, m, width,
+                k, batches, row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
+                GROUP, EVEN,
             )),
             (_multiply, (
-                1, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                1, out, flags, addend, adds, left_words, right_words, left_scales, right_scales, full, free, m, width,
+                k, batches, row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
+                GROUP, EVEN,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
