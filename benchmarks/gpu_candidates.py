@@ -37,12 +37,13 @@ from prismm.core.problem import Problem
 from prismm.cuda.choice import moduli_for_rounding, moduli_matching_cublas
 from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import Rates, committed
-from prismm.cuda.multiword.implementation import of_native_grade
+from prismm.cuda.multiword.implementation import of_native_grade, shares_for
 from prismm.cuda.native.seconds import cublas_seconds, kernel_seconds, shape_of
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, work
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
 
 CARD = "NVIDIA H100 80GB HBM3"
 """The card whose table says which candidates might be near."""
@@ -159,12 +160,18 @@ def candidates(item: Item, number: int, rates: Rates) -> list[str]:
             found += ["fp64", *(_other_tiles(problem, native, rates) if number // 2 % 3 == 0 else [])]
         words = of_native_grade(problem)
         if words is not None and gpu_seconds(words, problem, rates) < 2.0 * native:
-            found.append(f"half:{words.chunk}")
+            found.append(name_of_words(words, problem, rates))
     moduli = moduli_for_rounding(problem, rates) if item.asked == "rounded" else 0
     moduli = moduli or moduli_matching_cublas(problem.result, problem.terms) + (item.asked == "reproducible")
     if item.asked != "native" or gpu_seconds(Residues(moduli), problem, rates) < 1.8 * native:
         found.append(f"residues:{moduli}")
     return found
+
+
+def name_of_words(words: ScaledHalf, problem: Problem, rates: Rates) -> str:
+    """The candidate's name: its chunk, and in how many shares a tile's chunks are taken, if that is more than one."""
+    shares = shares_for(words, problem, rates)
+    return f"half:{words.chunk}" + (f":{shares}" if shares > 1 else "")
 
 
 def weighed(item: Item, rates: Rates) -> list[str]:
@@ -175,7 +182,7 @@ def weighed(item: Item, rates: Rates) -> list[str]:
         found.append("fp64")
     words, moduli = of_native_grade(problem), moduli_matching_cublas(problem.result, problem.terms)
     if words is not None and gpu_seconds(words, problem, rates) < 1.2 * native:
-        found.append(f"half:{words.chunk}")
+        found.append(name_of_words(words, problem, rates))
     elif gpu_seconds(Residues(moduli), problem, rates) < 1.25 * native:
         found.append(f"residues:{moduli}")
     return found

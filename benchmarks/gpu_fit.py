@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _common import RESULTS
-from gpu_candidates import CARD, Item
+from gpu_candidates import CARD, Item, name_of_words
 
 from prismm.cuda.choice import GpuColumn, column
 from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import Rates, committed, read
 from prismm.cuda.device import BLAS, FP64
+from prismm.cuda.multiword.implementation import seconds_in
 from prismm.cuda.native.seconds import checked_seconds, cublas_seconds, kernel_error, kernel_seconds
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -63,13 +64,10 @@ def predicted(item: Item, name: str, rates: Rates) -> float | None:
         return cublas_seconds(problem, rates) + checked_seconds(problem, rates)
     if kind == "fp64":
         return kernel_seconds(problem, rates)
-    if kind not in ("half", "residues"):
-        return None
-    return gpu_seconds((Residues if kind == "residues" else _half)(int(rest[0])), problem, rates)
-
-
-def _half(chunk: int) -> ScaledHalf:
-    return ScaledHalf(chunk=chunk)
+    if kind == "half":
+        chunk, shares = map(int, [*rest, "1"][:2])
+        return seconds_in(shares, ScaledHalf(chunk=chunk), problem, rates)
+    return gpu_seconds(Residues(int(rest[0])), problem, rates) if kind == "residues" else None
 
 
 def family(item: Item, name: str, rates: Rates) -> str:
@@ -86,7 +84,10 @@ def taken(item: Item, gpu: GpuColumn) -> str:
     if chosen.engine in (BLAS, FP64):
         return "checked" if chosen.engine == BLAS else "fp64"
     scheme: Any = chosen.scheme
-    return f"residues:{scheme.moduli}" if scheme == Residues(getattr(scheme, "moduli", 2)) else f"half:{scheme.chunk}"
+    if scheme == Residues(getattr(scheme, "moduli", 2)):
+        return f"residues:{scheme.moduli}"
+    assert gpu.rates is not None
+    return name_of_words(scheme, item.problem, gpu.rates)
 
 
 def errors(shapes: list[Shape], rates: Rates) -> dict[str, list[float]]:

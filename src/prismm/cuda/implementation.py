@@ -187,14 +187,14 @@ class Composite:
         """None is."""
         return False
 
-    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
         """Bytes of workspace for a block of a product."""
         raise NotImplementedError
 
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """As large as memory allows, and as many products of a batch at once."""
         # Blocks of prepared operands are no concern here: these schemes keep nothing of them.
-        rows, columns, each = blocks_within(problem, lambda r, c: self.workspace(problem, r, c))
+        rows, columns, each = blocks_within(problem, lambda r, c: self.workspace(problem, r, c, device))
         together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
         return Blocks(rows, columns, each * together)
 

@@ -52,7 +52,7 @@ _RESOURCES = {
     "join": "streaming", "rounded": "streaming", "finish": "streaming", "multiword_split": "streaming",
     "kernel_start": "launch", "exact_join": "fp64", "magnitude_planes": "streaming", "magnitude_products": "int8",
     "exact_by_rows": "fp64", "first_repair": "launch", "split_vector": "instructions", "multiword_launches": "launch",
-    "cut_seconds": "launch", "fp8": "fp8",
+    "multiword_join": "launch", "multiword_share": "launch", "cut_seconds": "launch", "fp8": "fp8",
 }  # fmt: skip
 """What bounds the figures of `Rates`, `Tuning` and `CublasTimes`; those that are not named have no unit, or are the
 host's. Shares, and terms that ends of tiles take the time of, stay: what is relative to a rate goes with it.

@@ -148,7 +148,8 @@ def fit(
     rounded = [one for one in residues if one.problem.rounded]
     direct = [one for one in calls if one.direct]
     cublas = [one for one in calls if "finish_native" in one.phases]
-    wordy = [one for one in calls if "words_product" in one.phases]
+    # Where a tile's chunks are shared, processors are busy in another way.
+    wordy = [one for one in calls if "words_product" in one.phases and "add_shares" not in one.phases]
     brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
     finished = [one for one in native if one.problem.result == FP64]
     again = _line(

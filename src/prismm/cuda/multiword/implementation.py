@@ -19,6 +19,7 @@ from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.launches import WordFormat
+from prismm.cuda.multiword.shares import most_shares
 from prismm.cuda.operands import vectors_of
 from prismm.cuda.symmetric import leaves_tiles_out
 from prismm.errors import ArgumentError, EngineError
@@ -203,10 +204,19 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
 
 
-def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
+def seconds_in(shares: int | None, scheme: Any, problem: Problem, rates: Rates) -> float:
+    """Predicted seconds of split, product and repair, or of both of the first in one kernel if that is faster; shares:
+    of a tile's chunks, None for as many as take the fewest seconds.
+    """
+    apart, directly = _unfused_seconds(scheme, problem, rates, shares), _fused_seconds(scheme, problem, rates)
+    return min(apart, directly) + rates.tuning.multiword_launches
+
+
+def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates, shares: int | None = None) -> float:
     """Of split and product."""
-    seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
-    return seconds + min(_product_seconds(scheme, problem, rates, x) for x in _numbers_of_shares(scheme, problem))
+    counts = _numbers_of_shares(scheme, problem) if shares is None else (shares,)
+    seconds = min(_product_seconds(scheme, problem, rates, x) for x in counts)
+    return rates.multiword_split.seconds(*split_work(scheme, problem)) + seconds
 
 
 def _product_seconds(scheme: Any, problem: Problem, rates: Rates, shares: int) -> float:
@@ -228,7 +238,7 @@ def _numbers_of_shares(scheme: Any, problem: Problem) -> range:
     assert words is not None
     if leaves_tiles_out(problem):
         return range(1, 2)
-    return range(1, multiword_launches.most_shares(words, m, n, k, chunk_of(scheme)) + 1)
+    return range(1, most_shares(words, m, n, k, chunk_of(scheme)) + 1)
 
 
 def shares_for(scheme: Any, problem: Problem, rates: Rates) -> int:
@@ -329,13 +339,12 @@ class Implementation(Composite):
         check_length(problem)
         return words.name
 
-    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
         """Bytes of workspace for a block of the product."""
         words, k = word_format(self.scheme), max(1, problem.k) * problem.parts
         assert words is not None
-        columns *= problem.parts
-        shares = multiword_launches.most_shares(words, rows, columns, k, chunk_of(self.scheme))
-        return multiword_launches.workspace(words, rows, columns, k, shares)
+        shares = shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
+        return multiword_launches.workspace(words, rows, columns * problem.parts, k, shares)
 
     def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
         """Words, chunks and tests."""
@@ -371,8 +380,7 @@ class Implementation(Composite):
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
     ) -> float:
         """Of split and product, or of both in one kernel, and of the check for entries to repair."""
-        apart, directly = (x(self.scheme, problem, rates) for x in (_unfused_seconds, _fused_seconds))
-        return min(apart, directly) + rates.tuning.multiword_launches
+        return seconds_in(None, self.scheme, problem, rates)
 
     def bound(
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float

@@ -44,6 +44,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.cuda.multiword.shares import add_shares
 from prismm.cuda.native.launches import tiled
 from prismm.cuda.symmetric import lower_tiles
 from prismm.formats import BF16, FP16, FP32, TF32, Format
@@ -206,22 +207,6 @@ def config_for(
     return LaunchConfig(words, chunk, found.least(target), reach, raw, exact, direct, summed, shares)
 
 
-MOST_SHARES, FEW_TILES = 8, 1024
-"""Shares of a tile's chunks; and the tiles of 128 x 128 entries below which chunks may be shared at all: more of them
-keep any GPU busy.
-"""
-
-
-def most_shares(words: WordFormat, rows: int, columns: int, k: int, chunk: int) -> int:
-    """In how many the chunks of a product's tiles may be shared: each has a chunk at least, and their sums take no more
-    memory than the words. Arguments as of `workspace`.
-    """
-    if -(-rows // 128) * -(-columns // 128) >= FEW_TILES:
-        return 1
-    each, room = 4 * rows * _ceil(columns, 16), words.count * words.bytes * (rows + columns) * _ceil(k, 64)
-    return max(1, min(MOST_SHARES, -(-k // chunk), room // max(1, each)))
-
-
 def workspace(words: WordFormat, rows: int, columns: int, k: int, shares: int = 1) -> int:
     """Bytes of workspace for a product of so many rows and real columns, k reals deep."""
     sums = 4 * shares * rows * _ceil(columns, 16) if shares > 1 else 0
@@ -342,26 +327,8 @@ def queue(
             **product.LAUNCH,
         )  # fmt: skip
     if shares > 1:
-        _add_shares(into.data, out, scales, flags, added, shares, -(-pitch // config.chunk), test, m, n, to)
+        add_shares(into.data, out, scales, flags, added, shares, -(-pitch // config.chunk), test, m, n, to)
     repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to, addend)
-
-
-def _add_shares(
-    sums: BufferView, out: Matrices, scales: BufferView, flags: BufferView, added: tuple[BufferView, int], shares: int,
-    chunks: int, test: tuple[int, int], m: int, n: int, to: Program,
-) -> None:  # fmt: skip
-    """Queue out = the sums (shares · batches, m, ·) of each entry's shares, and its test. m, n: in real numbers; added:
-    the kernel's addend and adds.
-    """
-    from prismm.cuda.multiword.kernels import join
-
-    pitch, batches = sums.shape[2], out.shape[0]
-    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
-    to.launch(
-        join.add_shares, (-(-m // join.ROWS) * -(-n // join.COLUMNS), batches), sums, out.data, scales, flags, *added,
-        shares, chunks, m, n, pitch, m * pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, ROWS=join.ROWS,
-        COLUMNS=join.COLUMNS, EVEN=even, EVEN_SUMS=m * pitch % 16 == 0, **join.LAUNCH,
-    )  # fmt: skip
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
