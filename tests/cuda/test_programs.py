@@ -18,7 +18,7 @@ from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
-from prismm.cuda.launch.arguments import A, BufferView
+from prismm.cuda.launch.arguments import ADDEND, A, BufferView
 from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
 from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.workspace import UNREAD_BYTES
@@ -84,6 +84,18 @@ def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
     ):  # fmt: skip
         made, choice = program(*shape, scheme, "native", dtype)
         assert 0.9 < choice.blocks.workspace / made.workspace < 1.1, shape
+
+
+@pytest.mark.parametrize("scheme", [ScaledHalf(), Words.tf32(), TileInt8(), Slices("fp16", slices=3)], ids=str)
+def test_a_sum_adds_c_where_it_is_made_and_nowhere_else(scheme):
+    """The products that it is made from have kernels that can add a row of their own."""
+    for shape in ((1, 300, 900, 200), (2, 1000, 70, 800), (1, 64, 8000, 64)):
+        made, _ = program(*shape, scheme, "native", torch.float32, sum_=True)
+        readers = [x for x in made.launches if isinstance(x, _Launch)]
+        readers = [x for x in readers if any(isinstance(y, BufferView) and y.base == ADDEND for y in x.arguments)]
+        names = [x.kernel.fn.__name__ for x in readers]
+        assert names == ["combine_values", "recompute_exact"] or "slices" in str(type(scheme)), names
+        assert not {"words_product", "multiply_by_words", "add_shares", "repair_words"} & set(names)
 
 
 def test_native_products_take_cublas_workspace_and_little_more():

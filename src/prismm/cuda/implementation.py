@@ -237,7 +237,7 @@ class Composite:
         """The product as it is; its counts are the sum's to make."""
         import torch
 
-        self.queue(replace(job, counts=job.program.allocate(torch.int64, COUNTS)))
+        self.queue(replace(job, addend=None, counts=job.program.allocate(torch.int64, COUNTS)))
 
     def queue_sum(self, job: Job) -> Statistics | None:
         """Sums are made from rounded products."""

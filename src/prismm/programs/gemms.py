@@ -289,9 +289,10 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
         value = fast_sum(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
         if value is not None:
             return value  # type: ignore[no-any-return]
-    if gemm.c is not None and gemm.a.is_cuda and gemm.alpha == 1 and gemm.beta == 1 and not arrays.sharded(gemm.a):
+    plain_sum = gemm.c is not None and gemm.alpha == 1 and gemm.beta == 1 and gemm.dtype is gemm.a.dtype
+    if plain_sum and gemm.c is not None and gemm.a.is_cuda and not arrays.sharded(gemm.a):
         value = product_and_row(*_operands(gemm), gemm.c.detach(), recipe.asked())
-        if value is not None and value.dtype == gemm.dtype:
+        if value is not None:
             return value  # type: ignore[no-any-return]
     return _result(gemm, recipe)[0]
 
