@@ -367,8 +367,9 @@ class Implementation(Composite):
         )  # fmt: skip
 
     def adds_rows(self, problem: Problem, config: multiword_launches.LaunchConfig, blocks: Blocks) -> bool:
-        """Where every entry is certified or repaired, and the columns are not cut."""
-        return not config.raw and not leaves_tiles_out(problem) and blocks.columns >= problem.n
+        """Of two words, where every entry is certified or repaired, and the columns are not cut."""
+        certified = not config.raw and not leaves_tiles_out(problem)
+        return certified and config.words.count == 2 and blocks.columns >= problem.n
 
     def products(self, problem: Problem) -> int:
         """Pairs of words, four times as many if complex."""

@@ -464,8 +464,8 @@ def repair(
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, addend or out.data, int(addend is not None), flags, counts, m, n, k, pitch, batches, shares,
-        PARTS=parts, RAW=raw, EXACT=exact,
+        out.batch_stride, addend or out.data, flags, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw,
+        ADDS=addend is not None, EXACT=exact,
         BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot, WIDE=wide,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

@@ -306,7 +306,9 @@ def _multiply(
             flag_tile(
                 acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
             )  # fmt: skip
-            acc = add_row(acc, addend, adds, column, n, TILE)
+            # Of three words there are no registers for it.
+            if WORDS == 2:
+                acc = add_row(acc, addend, adds, column, n, TILE)
         if BRING:
             # Each group's result overwrites words that the other one may still multiply.
             mbarrier.wait(done, write_phase)

@@ -33,8 +33,8 @@ SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
 
 @triton.jit
 def _repair_entry(
-    a, a_step, b, b_step, target, addend, adds, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr,
-    EXACT: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_step, b, b_step, target, addend, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr,
+    EXACT: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     """One entry: of a complex product its real (part 0) or imaginary part."""
     # Lanes enough to hide how far apart the elements of a column are.
@@ -81,7 +81,7 @@ def _repair_entry(
             value = of_scheme
             path = path * 0 + SCHEME_VALUE
     found = value.to(tl.float32)
-    if adds != 0:
+    if ADDS:
         found += tl.load(addend)
     tl.store(target, found)
     tl.atomic_add(counts + path, 1, sem="relaxed")
@@ -89,8 +89,8 @@ def _repair_entry(
 
 @triton.jit
 def _tile(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, counts, i0, j0, m, n, k, flagged,
-    PARTS: tl.constexpr, DEPTH: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, counts, i0, j0, m, n, k, flagged,
+    PARTS: tl.constexpr, DEPTH: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     """The flagged entries of a tile by float64 products; returns those that may overflow, which are left: products that
     cancel may take what overflows with them.
@@ -127,7 +127,10 @@ def _tile(
     left = flagged & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
     done = flagged & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
-    tl.store(target, add_row(acc.to(tl.float32), addend, adds, j, n), mask=done)
+    found = acc.to(tl.float32)
+    if ADDS:
+        found = add_row(found, addend, 1, j, n)
+    tl.store(target, found, mask=done)
     tl.atomic_add(counts + SPECIAL, tl.sum((done & ~finite).to(tl.int64)), sem="relaxed")
     tl.atomic_add(counts + DOUBLE, tl.sum((done & finite).to(tl.int64)), sem="relaxed")
     return left
@@ -135,9 +138,9 @@ def _tile(
 
 @triton.jit
 def _piece(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, flags, counts, i0, j0, m, n, k, flag_pitch,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, flags, counts, i0, j0, m, n, k, flag_pitch,
     PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
-    DENSE: tl.constexpr,
+    DENSE: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     """All flagged entries of a tile of SIDE x SIDE."""
     i = i0 + tl.arange(0, SIDE)
@@ -151,8 +154,8 @@ def _piece(
     if DENSE and not RAW and not EXACT:
         if tl.sum(flagged.to(tl.int32)) >= MANY:
             flagged = _tile(
-                a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, adds, counts, i0, j0, m, n, k, flagged,
-                PARTS, DEPTH,
+                a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, counts, i0, j0, m, n, k, flagged,
+                PARTS, DEPTH, ADDS,
             )  # fmt: skip
     index = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
     pending = tl.where(flagged, index, SIDE * SIDE)
@@ -162,7 +165,7 @@ def _piece(
         column = (j0 + first % SIDE).to(tl.int64)
         _repair_entry(
             a + row * a_row, a_step, b + column // PARTS * b_column, b_step, out + row * row_stride + column,
-            addend + column, adds, counts, k, (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK,
+            addend + column, counts, k, (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK, ADDS,
         )  # fmt: skip
         pending = tl.where(index == first, SIDE * SIDE, pending)
         first = tl.min(pending)
@@ -171,20 +174,20 @@ def _piece(
 @triton.jit(
     do_not_specialize=[
         "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "n", "k",
-        "flag_pitch", "batches", "shares", "adds",
+        "flag_pitch", "batches", "shares",
     ],
     do_not_specialize_on_alignment=["addend"],
 )  # fmt: skip
 def repair_words(
-    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, addend, adds, flags,
+    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, addend, flags,
     counts, m, n, k, flag_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr,
-    BLOCK: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr, DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [SCHEME_VALUE] grow.
 
     a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
     with many flags are made at once. WIDE: neighbouring tiles that a program reads, so that TILES/WIDE lie on
-    top of each other; shares: programs for the same tiles. adds: whether the row at `addend`, n numbers, is added to
+    top of each other; shares: programs for the same tiles. ADDS: whether the row at `addend`, n numbers, is added to
     each row, in float32 to nearest; not where RAW is.
     """
     HIGH: tl.constexpr = TILES // WIDE
@@ -209,7 +212,7 @@ def repair_words(
                 if (flagged >> x) & 1 != 0:
                     _piece(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * batch_stride, row_stride, addend, adds, matrix_flags, counts,
+                        out + batch * batch_stride, row_stride, addend, matrix_flags, counts,
                         i0 + x // WIDE * SIDE, w0 * 32 + x % WIDE * SIDE, m, n, k, flag_pitch, PARTS, RAW, EXACT,
-                        BLOCK, DEPTH, DENSE,
+                        BLOCK, DEPTH, DENSE, ADDS,
                     )  # fmt: skip
