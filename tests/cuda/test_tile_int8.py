@@ -181,7 +181,7 @@ def test_what_a_gpu_takes():
     for scheme in SCHEMES:
         assert implementation_of(scheme).check(problem(), None, H200) == "cuda:int8"
     assert implementation_of(TileInt8()).check(problem(accuracy="fast"), "cuda", H200) == "cuda:int8"
-    assert implementation_of(TileInt8(exponent="pair")).workspace(problem(), 64, 64, H200) > 4 * 128 * 4096
+    assert implementation_of(TileInt8(exponent="pair")).workspace(problem(), 64, 64) > 4 * 128 * 4096
     rates = usual_rates()
     by_pairs, by_tiles = (
         implementation_of(TileInt8(exponent=x)).gpu_seconds(problem(), rates) for x in ("pair", "tile")
@@ -229,7 +229,7 @@ def test_what_is_asked_of_an_entry():
         for y in (None, Target("native"))
     ]
     assert raw == [False, False, True, False]
-    assert implementation_of(TileInt8()).workspace(problem(), 4096, 4096, H200) > 6 * 4096**2
+    assert implementation_of(TileInt8()).workspace(problem(), 4096, 4096) > 6 * 4096**2
 
 
 def test_predictions_follow_what_was_measured():

@@ -10,6 +10,8 @@ from prismm.cuda.device import COUNTS
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from prismm.core.problem import Problem
@@ -187,16 +189,14 @@ class Composite:
         """None is."""
         return False
 
-    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
         """Bytes of workspace for a block of a product."""
         raise NotImplementedError
 
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """As large as memory allows, and as many products of a batch at once."""
         # Blocks of prepared operands are no concern here: these schemes keep nothing of them.
-        rows, columns, each = blocks_within(problem, lambda r, c: self.workspace(problem, r, c, device))
-        together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
-        return Blocks(rows, columns, each * together)
+        return within_memory(problem, lambda rows, columns: self.workspace(problem, rows, columns))
 
     def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """None of its own."""
@@ -248,6 +248,13 @@ class Composite:
     ) -> tuple[Program, PreparedParts] | None:
         """Nothing is kept but the matrix: its parts are made in the launch that also splits the other operand."""
         return None
+
+
+def within_memory(problem: Problem, workspace: Callable[[int, int], int]) -> Blocks:
+    """Blocks as large as memory allows, and as many products of a batch at once; workspace: bytes for a block."""
+    rows, columns, each = blocks_within(problem, workspace)
+    together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
+    return Blocks(rows, columns, each * together)
 
 
 def implementation_of(scheme: Any) -> Implementation:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import _alive, half_ulp, rows_and_columns
-from prismm.cuda.blocks import BATCH_BYTES, Blocks
+from prismm.cuda.blocks import BATCH_BYTES, Blocks, Cut
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
-from prismm.cuda.implementation import Composite, Job
+from prismm.cuda.implementation import Composite, Job, within_memory
 from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.launches import WordFormat
@@ -339,12 +339,16 @@ class Implementation(Composite):
         check_length(problem)
         return words.name
 
-    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
-        """Bytes of workspace for a block of the product."""
+    def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
+        """As large as memory allows, the shares of tiles' chunks included."""
         words, k = word_format(self.scheme), max(1, problem.k) * problem.parts
         assert words is not None
         shares = shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
-        return multiword_launches.workspace(words, rows, columns * problem.parts, k, shares)
+
+        def workspace(rows: int, columns: int) -> int:
+            return multiword_launches.workspace(words, rows, columns * problem.parts, k, shares)
+
+        return within_memory(problem, workspace)
 
     def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
         """Words, chunks and tests."""

@@ -166,7 +166,7 @@ class Implementation(Composite):
             raise EngineError(f"{scheme}: {reason}, or CPU tensors")
         return digits.engine
 
-    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
         """Bytes for a block of the product; of complex operands with the real ones that are laid out."""
         laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
         config = config_for(self.scheme, problem)

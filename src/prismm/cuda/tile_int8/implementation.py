@@ -196,7 +196,7 @@ class Implementation(Composite):
         check_length(problem)
         return tile_launches.NAME
 
-    def workspace(self, problem: Problem, rows: int, columns: int, device: Device) -> int:
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
         """Bytes for a block of the product; of a complex one with real operands and the part that is made."""
         laid_out = 4 * ((rows + columns) * problem.terms + rows * columns) if problem.is_complex else 0
         return laid_out + tile_launches.workspace(self.scheme, rows, columns, problem.terms)
