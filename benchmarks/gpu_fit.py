@@ -65,8 +65,8 @@ def predicted(item: Item, name: str, rates: Rates) -> float | None:
     if kind == "fp64":
         return kernel_seconds(problem, rates)
     if kind == "half":
-        chunk, shares = map(int, [*rest, "1"][:2])
-        return seconds_in(shares, ScaledHalf(chunk=chunk), problem, rates)
+        shares = int(rest[1]) if len(rest) > 1 else 1
+        return seconds_in(shares, ScaledHalf(chunk=int(rest[0])), problem, rates)
     return gpu_seconds(Residues(int(rest[0])), problem, rates) if kind == "residues" else None
 
 
@@ -88,6 +88,11 @@ def taken(item: Item, gpu: GpuColumn) -> str:
         return f"residues:{scheme.moduli}"
     assert gpu.rates is not None
     return name_of_words(scheme, item.problem, gpu.rates)
+
+
+def measured(name: str, seconds: dict[str, float]) -> str:
+    """The candidate under which a shape was measured: older records have words without shares alone."""
+    return name if name in seconds else ":".join(name.split(":")[:2])
 
 
 def errors(shapes: list[Shape], rates: Rates) -> dict[str, list[float]]:
@@ -130,7 +135,7 @@ def report(shapes: list[Shape], rates: Rates) -> str:
             seconds["cublas"] / seconds[name]
             for _, item, seconds in shapes
             if item.dtype == dtype and item.asked == "native" and least <= seconds["cublas"] < most
-            if (name := taken(item, gpu)) in seconds
+            if (name := measured(taken(item, gpu), seconds)) in seconds
         ]
         if some:
             lines.append(

@@ -2,16 +2,18 @@
 
 Run: python benchmarks/gpu_shares.py; writes results/gpu_shares.csv. float32, random normal numbers; rows of the left
 operand are columns in memory, as in the gradient of a layer's weights. Times are means of 20 calls in a row of the same
-operands, by events. shares 0 is torch's own product, in full precision; `taken` says which number a call would take.
+operands, on the device's clock; the median of five such rounds counts. shares 0 is torch's own product, in full
+precision; `taken` says which number a call would take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
 from unittest.mock import patch
 
 import torch
 from _common import machine, write
+from linalg import on_gpu
 
 import prismm
 from prismm.core.problem import Problem
@@ -25,20 +27,7 @@ SHAPES = (
     (1024, 768, 768), (256, 4096, 256), (512, 512, 512), (1024, 1024, 1024), (2048, 8192, 2048),
 )  # fmt: skip
 SHARES = (1, 2, 3, 4, 5, 6, 8)
-CALLS = 20
-
-
-def microseconds(call: Callable[[], object]) -> float:
-    """Of a call among some in a row."""
-    for _ in range(3):
-        call()
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(CALLS):
-        call()
-    stop.record()
-    stop.synchronize()
-    return 1e3 * start.elapsed_time(stop) / CALLS
+CALLS, ROUNDS = 20, 5
 
 
 def main() -> None:
@@ -51,16 +40,17 @@ def main() -> None:
         scheme = words.of_native_grade(problem)
         assert scheme is not None
         taken = words.shares_for(scheme, problem, rates)
-        times = {0: microseconds(lambda a=a, b=b: torch.matmul(a, b))}
-        for shares in SHARES:
+        ways = {0: lambda a=a, b=b: torch.matmul(a, b)}
+        ways |= {x: lambda a=a, b=b, s=scheme: prismm.matmul(a, b, scheme=s, accuracy="native") for x in SHARES}
+        times = {}
+        for shares, way in ways.items():
+            # What was planned with another number is forgotten, so that these do not take turns.
             calls.forget()
             with (
                 patch.object(words, "shares_for", lambda *rest, shares=shares: shares),
                 patch.object(words, "_is_fused", lambda *rest: False),
             ):
-                times[shares] = microseconds(
-                    lambda a=a, b=b, scheme=scheme: prismm.matmul(a, b, scheme=scheme, accuracy="native")
-                )
+                times[shares] = 1e3 * statistics.median(on_gpu([way], ROUNDS, CALLS)[0])
         calls.forget()
         rows = [
             {

@@ -14,7 +14,7 @@ from prismm.cuda import operands as cuda_operands
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.backend import GpuCall
 from prismm.cuda.device import Device
-from prismm.cuda.execute import _queued
+from prismm.cuda.execute import _queued, queued_with_row
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
@@ -96,6 +96,30 @@ def test_a_sum_adds_c_where_it_is_made_and_nowhere_else(scheme):
         names = [x.kernel.fn.__name__ for x in readers]
         assert names == ["combine_values", "recompute_exact"] or "slices" in str(type(scheme)), names
         assert not {"words_product", "multiply_by_words", "add_shares", "repair_words"} & set(names)
+
+
+@pytest.mark.parametrize(("scheme", "adds"), [(ScaledHalf(), True), (Words.bf16(6), False), (Residues(8), False)])
+def test_a_row_is_read_by_the_kernels_that_write_and_repair(scheme, adds):
+    """And the call keeps its own program beside that one."""
+    for m, k, n in ((4096, 300, 4096), (64, 8000, 80)):
+        target = parse_target("native")
+        options = Request(target, scheme, False, None, None, 1, None)
+        problem = Problem(m, n, k, (), FP32, target, False, True)
+        choice = cuda_plan.choose(problem, options, H200)
+        names = "float32", "float32"
+        call = GpuCall((m, k), (k, n), (m, n), torch.float32, names, choice, problem, H200, 0, options, (1, 1))
+        a, b, row = (torch.empty(shape, device="meta") for shape in ((m, k), (k, n), (n,)))
+        found = queued_with_row(call, a, b, row)
+        assert (found is not None) == adds and list(call.programs) == ["row"] * adds
+        if found is not None:
+            launches = [x for x in found.program.launches if isinstance(x, _Launch)]
+            views = {x.kernel.fn.__name__: [y.base for y in x.arguments if isinstance(y, BufferView)] for x in launches}
+            written = {"add_shares"} if "add_shares" in views else set()
+            assert {name for name, bases in views.items() if ADDEND in bases} == {
+                "words_product",
+                "repair_words",
+            } | written
+            assert queued_with_row(call, a, b, row) is found
 
 
 def test_native_products_take_cublas_workspace_and_little_more():

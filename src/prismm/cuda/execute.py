@@ -124,20 +124,17 @@ def multiply(
 
 
 def queued_with_row(call: GpuCall, a: torch.Tensor, b: torch.Tensor, row: torch.Tensor) -> Queued | None:
-    """The program of a call, with a row that is added to all others where the product has been rounded; None where the
-    scheme adds none, or the call's own program is not there. a, b: operands at multiples of 16 bytes; row: (n,).
+    """The program of a call that `multiply_fast` takes, with a row that is added to all rows of the rounded product;
+    None where the scheme's kernels add none. a, b: operands at multiples of 16 bytes; row: (n,), without gaps.
     """
-    problem, chosen = call.problem, call.chosen
-    if (False, 0, 0, 0) not in call.programs or call.spans is None or problem.summed or problem.symmetric is not None:
+    problem = call.problem
+    if not call.implementation.adds_rows(problem, call.config, call.chosen.blocks):
         return None
-    if row.dtype is not call.dtype or not call.implementation.adds_rows(problem, call.config, chosen.blocks):
-        return None
-    key = "row", row.stride()
-    found = call.programs.get(key)
+    found = call.programs.get("row")
     if found is None:
         a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
-        out = row.new_empty(math.prod(problem.batch), problem.m, problem.n)
-        found = call.programs[key] = _queued(call, a, b, out, False, row.expand(out.shape))
+        out = row.new_empty((math.prod(problem.batch), problem.m, problem.n), device="meta")
+        found = call.programs["row"] = _queued(call, a, b, out, False, row.expand(out.shape))
     return found
 
 

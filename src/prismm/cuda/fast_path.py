@@ -203,18 +203,21 @@ def fast_path(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tens
 
 
 def fast_row(a: Any, b: Any, row: Any, keywords: tuple[Any, ...]) -> torch.Tensor | None:
-    """`fast_path`, and a row that is added to all rows of the rounded product, in the kernel that writes it: the bits
-    are those of torch's own addition afterwards. None where that is no such product. row: (n,), without gaps, on the
-    operands' device.
+    """`fast_path`, and a row that is added to all rows of the rounded product: by the kernel that writes it where it
+    can, with the bits of torch's own addition, by which it is added elsewhere. None where `fast_path` takes no product
+    of these operands. row: (n,), real, without gaps, of the result's type, on the operands' device.
     """
     try:
         found = _find((a.shape, b.shape, True, a is b, keywords), _different(a, b, None), keywords)
-        if found is None or found.call.prepared != (None, None) or (a.data_ptr() | b.data_ptr()) & 15:
+        if found is None or row.dtype is not found.call.dtype:
             return None
-        queued = queued_with_row(found.call, a, b, row)
+        queued = None if (a.data_ptr() | b.data_ptr()) & 15 else queued_with_row(found.call, a, b, row)
     except (TypeError, AttributeError, RuntimeError):
         return None
-    return None if queued is None else found.queue(a, b, None, (0, 0, row.data_ptr()), queued)
+    if queued is not None:
+        return found.queue(a, b, None, (0, 0, row.data_ptr()), queued)
+    value = found.queue(a, b, None, ())
+    return None if value is None else value.add_(row)
 
 
 def fast_sum(

@@ -251,7 +251,9 @@ class Composite:
 
 
 def within_memory(problem: Problem, workspace: Callable[[int, int], int]) -> Blocks:
-    """Blocks as large as memory allows, and as many products of a batch at once; workspace: bytes for a block."""
+    """The largest blocks that memory allows, with as many products of a batch as fit. workspace: bytes that a block of
+    so many rows and columns takes.
+    """
     rows, columns, each = blocks_within(problem, workspace)
     together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
     return Blocks(rows, columns, each * together)

@@ -1,7 +1,7 @@
 """Products on a GPU that go straight to the fast path of calls (`cuda.fast_path`): of a layout that is known.
 
-The bits are those of `gemms.multiply`: the addend of `addmm` and `baddbmm` is added to the rounded product. A row, as
-the bias of a layer, is added by the kernel that writes the product, where it can; all else is by torch.
+The bits are those of `gemms.multiply`: the addend of `addmm` and `baddbmm` is added to the rounded product, by the
+kernel that writes it where that can (`rows`), else by torch.
 """
 
 from __future__ import annotations

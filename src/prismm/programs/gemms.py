@@ -289,8 +289,8 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
         value = fast_sum(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
         if value is not None:
             return value  # type: ignore[no-any-return]
-    plain_sum = gemm.c is not None and gemm.alpha == 1 and gemm.beta == 1 and gemm.dtype is gemm.a.dtype
-    if plain_sum and gemm.c is not None and gemm.a.is_cuda and not arrays.sharded(gemm.a):
+    alone = gemm.a.is_cuda and not arrays.sharded(gemm.a) and gemm.dtype is gemm.a.dtype
+    if gemm.c is not None and alone and gemm.alpha == gemm.beta == 1:
         value = product_and_row(*_operands(gemm), gemm.c.detach(), recipe.asked())
         if value is not None:
             return value  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Products on a GPU to whose rows one is added, as the bias of a layer is: in the kernel that writes the product."""
+"""Products on a GPU to whose rows one is added, as the bias of a layer is: found and queued at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ if TYPE_CHECKING:
 
 
 def product_and_row(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, keywords: tuple[Any, ...]) -> Any:
-    """a @ b, rounded, and c added to each row with a second rounding; None where that has to be done in two steps: c is
-    no row, the layout is new, or the scheme's kernels add none.
+    """a @ b, rounded, and c added to each row with a second rounding; None where c is no row, or the layout is new.
 
     The bits are those of the two steps. Complex rows are left to torch, which multiplies them by 1 + 0i first, so that
     an infinite one makes NaN. a, b: tensors on a GPU of which no derivative is wanted; keywords: those of

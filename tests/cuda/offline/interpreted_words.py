@@ -69,7 +69,7 @@ def batched(
     a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False, chunk: int | None = None,
     shares: int = 1, row: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[int]]:  # fmt: skip
-    """The pipeline of a GPU, on this CPU; row: what is added to all rows."""
+    """The launches of a GPU, run on this CPU; row: numbers that they add to each row of the product."""
     terms = a.shape[2] * (2 if a.is_complex() else 1)
     words, chunk = twin.formats()[name], 64 if direct else chunk or multiword_launches.chunk_for(terms)
     config = multiword_launches.config_for(words, chunk, terms, target, "a100", direct, shares=shares)
@@ -172,8 +172,8 @@ def shares() -> None:
 
 
 def rows() -> None:
-    """A row that is added to all others, by each kernel that writes results, that repairs some of them, or a tile of
-    them at once, has the bits of an addition afterwards; from an address that is aligned to 4 bytes.
+    """Kernels that add a row give the bits of an addition afterwards: those that write results, and those that repair
+    entries alone and by tiles. The row begins at an odd multiple of 4 bytes.
     """
     rng = np.random.default_rng(9)
     for dtype, direct, shares, (batch, m, k, n) in ROWS:

@@ -278,8 +278,9 @@ def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> fl
 
 
 def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning, shares: int = 1) -> float:
-    """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
-    as many as what is done at the end of each chunk takes the time of. shares: of a tile's chunks.
+    """Operations of products of words of 16 bits, as many as the unit could do in the time that they take. This counts
+    processors that wait for the last tiles, and the ends of chunks. shares: the number that a tile's chunks are cut
+    into.
     """
     words = word_format(scheme)
     assert words is not None
@@ -343,12 +344,15 @@ class Implementation(Composite):
         """As large as memory allows, the shares of tiles' chunks included."""
         words, k = word_format(self.scheme), max(1, problem.k) * problem.parts
         assert words is not None
-        shares = shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
+        shares = self._shares(problem, device)
 
         def workspace(rows: int, columns: int) -> int:
             return multiword_launches.workspace(words, rows, columns * problem.parts, k, shares)
 
         return within_memory(problem, workspace)
+
+    def _shares(self, problem: Problem, device: Device) -> int:
+        return shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
 
     def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
         """Words, chunks and tests."""
@@ -356,7 +360,7 @@ class Implementation(Composite):
         assert words is not None
         # That kernel cuts operands for each tile, and makes all of them.
         direct = not leaves_tiles_out(problem) and _is_fused(self.scheme, problem, device)
-        shares = shares_for(self.scheme, problem, rates_of(device.name) or usual_rates())
+        shares = self._shares(problem, device)
         return multiword_launches.config_for(
             words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed, shares
         )
