@@ -25,7 +25,8 @@ CPU = torch.device("cpu")
 def test_tables_are_powers_weights_and_products_of_integers(precision):
     """Σ y·(P/q) of the digits y = c·(P/q)^-1 is c modulo P, limb by limb."""
     table, chosen = many_tables(precision, CPU), coprime_moduli(256, MOST_MODULI)
-    powers = table.powers.numpy().astype(int)
+    words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])  # a byte each of four moduli
+    powers = ((words & 255) - 128).reshape(len(words), -1, words.shape[-1]).astype(int)
     for r, moduli in enumerate(SYSTEMS[precision]):
         whole = math.prod(chosen[:moduli])
         for t in (0, 1, moduli // 2, moduli - 1):
@@ -59,6 +60,7 @@ def test_launches_and_kernels_count_alike():
         assert recompute.measured(vectors, k) == expected
     assert many.LAST.value + 1 == recompute.COUNTERS and len(recompute.SECONDS) == many.MEASURED.value + 1
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
+    assert many_split.GROUP.value == recompute._GROUP and many.WORDS.value == -(-many.MODULI.value // recompute._GROUP)
     assert balance.MOST_BITS.value == many_moduli.MOST_BITS < many_split.POWERS.value
 
 

@@ -16,6 +16,9 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import magnitude_word, wide
 
+TOP = tl.constexpr(3.4028235677973366e38)
+"""2^128 - 2^103: from here on a number rounded to float32 is infinite."""
+
 
 @triton.jit
 def _largest(x, total, CHUNK: tl.constexpr):

@@ -122,7 +122,7 @@ class ManyTables:
     nothing_there: torch.Tensor
 
 
-_POWERS, _LIMBS = 288, 9
+_POWERS, _LIMBS, _GROUP = 288, 9, 4
 
 
 @functools.lru_cache(maxsize=64)
@@ -131,7 +131,8 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
     import torch
 
     chosen = coprime_moduli(256, MOST_MODULI)
-    powers = np.zeros((len(SYSTEMS[precision]) + 1, MOST_MODULI, _POWERS), np.int8)
+    spare = -MOST_MODULI % _GROUP
+    powers = np.zeros((len(SYSTEMS[precision]) + 1, MOST_MODULI + spare, _POWERS), np.int8)
     systems = []
     for r, moduli in enumerate((*SYSTEMS[precision], MOST_MODULI)):
         whole = math.prod(chosen[:moduli])
@@ -147,9 +148,13 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
             product[: table.limbs], weights[:moduli, : table.limbs] = table.product, table.weights
             systems.append(np.concatenate([table.quotient, product, weights.reshape(-1)]))
     base = np.array([[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen], np.float32)
+    base = np.concatenate([base, np.zeros((spare, 5), np.float32)])
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
+    # Bytes of as many moduli side by side, 128 more than the power.
+    grouped = (powers.view(np.uint8) ^ 128).reshape(len(powers), -1, _GROUP, _POWERS)
+    words = np.ascontiguousarray(grouped.swapaxes(2, 3)).view(np.int32)[..., 0]
     return ManyTables(
-        torch.from_numpy(powers).to(device),
+        torch.from_numpy(words).to(device),
         torch.from_numpy(base).to(device),
         torch.tensor(reduction, dtype=torch.int32).to(device),
         torch.from_numpy(np.stack(systems)).to(device),

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, bits_of, power_of_two, two_sum, wide
-from prismm.cuda.multiword.kernels.repair import TOP
+from prismm.cuda.kernels.overflow import TOP
 from prismm.cuda.residues.kernels.join_exact import (
     IMAGINARY_PART,
     MAGNITUDE,

@@ -16,13 +16,11 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value
+from prismm.cuda.kernels.overflow import TOP
 from prismm.cuda.multiword.kernels.join import add_row
 
 SPECIAL, SUMMED, DOUBLE, SCHEME_VALUE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""
-
-TOP = tl.constexpr(3.4028235677973366e38)
-"""2^128 - 2^103: from here on RN is infinite."""
 
 SLACK = tl.constexpr(7.7e-15)
 """Above 64·2^-53, for roundings of a sum's error."""

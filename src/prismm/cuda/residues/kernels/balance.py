@@ -13,7 +13,7 @@ E(i) is the least exponent with |a[i, h]|·2^-g(h) < 2^E(i). If a system of modu
 of columns together, all its entries are exact. If not, the side that needs fewer has them all, and the other rounds.
 
 Each number is an integer maximum or sum, so the order of the programs changes none. An operand is read three times;
-about 100 operations an element.
+about 30 operations an element and choice of g. A g that is nearly alike at all h is as good as none and not measured.
 """
 
 import triton
@@ -44,6 +44,9 @@ BALANCES = tl.constexpr(4)
 OFFSET = tl.constexpr(8192)
 """Added to exponents, of which the largest is looked for: 0 is below all of them."""
 
+ALIKE = tl.constexpr(48)
+"""Bits by which values of g may differ before that g is measured: six moduli's, which take about as long."""
+
 SKIP = tl.constexpr(1 << 20)
 """Instead of g where an inner index does not count."""
 
@@ -63,8 +66,8 @@ NORM_BITS = tl.constexpr(20)
 MOST_BITS = tl.constexpr(286)
 """That a side may have."""
 
-TILE_VECTORS, TILE_TERMS = tl.constexpr(32), tl.constexpr(64)
-"""Vectors and inner indices of one tile of a measurement."""
+TILE_VECTORS, TILE_TERMS, TILES = tl.constexpr(32), tl.constexpr(64), tl.constexpr(4)
+"""Vectors and inner indices of one tile of a measurement, and tiles that a ticket takes along its vectors."""
 
 # Where numbers begin in the workspace, in int32, of V vectors of both sides and K inner indices: norms (BALANCES, V)
 # int64; whether vectors lost bits in each of two runs; scales (BALANCES, V); ends (2, V); tops (2, K); depths
@@ -158,33 +161,31 @@ def _moved(of_a, of_b, balance):
 
 
 @triton.jit
-def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, ALONG: tl.constexpr):
-    """|x| of some vectors at some inner indices, 0 for vectors that are not finite."""
-    # Elements that lie side by side are read so.
-    if ALONG:
-        mask = (at < vectors)[:, None] & (h < k)[None, :]
-        place = x + at.to(tl.int64)[:, None] * vector_step + h.to(tl.int64)[None, :] * step
-        value = tl.load(place, mask=mask, other=0.0).to(tl.float64)
-    else:
-        mask = (at < vectors)[None, :] & (h < k)[:, None]
-        place = x + at.to(tl.int64)[None, :] * vector_step + h.to(tl.int64)[:, None] * step
-        value = tl.trans(tl.load(place, mask=mask, other=0.0).to(tl.float64))
+def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, PARTS: tl.constexpr, ALONG: tl.constexpr):
+    """|x| of some vectors at some inner indices, 0 for vectors that are not finite. ALONG: elements lie side by side,
+    so step is PARTS.
+    """
+    mask = (at < vectors)[:, None] & (h < k)[None, :]
+    # A step that the compiler knows tells it that the elements of a vector are read together; else vectors are.
+    along = h * PARTS if ALONG else h.to(tl.int64) * step
+    place = x + (at.to(tl.int64)[:, None] * vector_step + along[None, :])
+    value = tl.load(place, mask=mask, other=0.0).to(tl.float64)
     return tl.where(finite[:, None], tl.abs(value), 0.0)
 
 
 @triton.jit(noinline=True)
 def _measure_tile(
-    task, stage, x, batch_step, vector_step, step, stats, measures, first, all_vectors, vectors, k, right,
+    task, stage, measured, x, batch_step, vector_step, step, stats, measures, first, all_vectors, vectors, k, right,
     PARTS: tl.constexpr, ALONG: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one operand. Stage 0: the largest exponent at each inner index. 1: E of each vector, and where its
-    elements begin and end. 2: bits at each inner index, and norms.
+    """Some tiles of one operand. Stage 0: the largest exponent at each inner index. 1: E of each vector, and where its
+    elements begin and end. 2: bits at each inner index, and norms. measured: a bit for each g that is looked at.
     """
-    depths = tl.cdiv(k, TILE_TERMS)
+    depths = tl.cdiv(k, TILE_TERMS * TILES)
     each = wide(tl.cdiv(vectors, TILE_VECTORS)) * depths
     batch = task // each
     at = (task % each // depths * TILE_VECTORS).to(tl.int32) + tl.arange(0, TILE_VECTORS)
-    h = (task % depths * TILE_TERMS).to(tl.int32) + tl.arange(0, TILE_TERMS)
+    first_term = (task % depths * (TILE_TERMS * TILES)).to(tl.int32)
     inside = at < vectors
     largest = tl.load(stats + batch * STATISTICS * vectors + LARGEST * vectors + at, mask=inside, other=0)
     finite = largest < EXPONENT
@@ -192,56 +193,68 @@ def _measure_tile(
     tops = _tops(measures, all_vectors)
     scales, ends = _scales(measures, all_vectors), measures + wide(all_vectors) * ENDS_AT
     norms = measures.to(tl.pointer_type(tl.int64))
-    of_a = tl.load(tops + h, mask=h < k, other=0)
-    of_b = tl.load(tops + k + h, mask=h < k, other=0)
-    live = (of_a > 0) & (of_b > 0)
-    for part in tl.static_range(PARTS):
-        value = _magnitudes(x + batch * batch_step + part, vector_step, step, finite, at, h, vectors, k, ALONG)
-        if stage == 0:
-            e = tl.where(value != 0.0, exponent_above(bits_of(value)).to(tl.int32) + OFFSET, 0)
-            tl.atomic_max(tops + right * k + h, tl.max(e, 0), mask=h < k, sem="relaxed")
-        else:
-            some = (value != 0.0) & live[None, :]
-            for balance in range(BALANCES):
-                g = _moved(of_a, of_b, balance)
-                g = (g * (2 * right - 1))[None, :]
+    for h0 in range(first_term, tl.minimum(first_term + TILE_TERMS * TILES, k), TILE_TERMS):
+        h = h0 + tl.arange(0, TILE_TERMS)
+        of_a = tl.load(tops + h, mask=h < k, other=0)
+        of_b = tl.load(tops + k + h, mask=h < k, other=0)
+        live = (of_a > 0) & (of_b > 0)
+        for part in tl.static_range(PARTS):
+            of_part = x + batch * batch_step + part
+            value = _magnitudes(of_part, vector_step, step, finite, at, h, vectors, k, PARTS, ALONG)
+            if stage == 0:
+                e = tl.where(value != 0.0, exponent_above(bits_of(value)).to(tl.int32) + OFFSET, 0)
+                tl.atomic_max(tops + right * k + h, tl.max(e, 0), mask=h < k, sem="relaxed")
+            else:
+                some = (value != 0.0) & live[None, :]
+                for balance in range(BALANCES):
+                    if (measured >> balance) & 1 != 0:
+                        g = _moved(of_a, of_b, balance)
+                        g = (g * (2 * right - 1))[None, :]
+                        if stage == 1:
+                            e = exponent_above(bits_of(value)).to(tl.int32) + g
+                            top = tl.max(tl.where(some, e + OFFSET, 0), 1)
+                            tl.atomic_max(scales + wide(all_vectors) * balance + v, top, mask=inside, sem="relaxed")
+                        else:
+                            scale = tl.load(scales + wide(all_vectors) * balance + v, mask=inside, other=0) - OFFSET
+                            mantissa, unit = significand(value)
+                            low = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32) + g
+                            depth = tl.max(tl.where(some, scale[:, None] - low, 0), 0)
+                            of_depths = tops + wide(k) * (DEPTHS_AT + 2 * balance + right)
+                            tl.atomic_max(of_depths + h, depth, mask=h < k, sem="relaxed")
+                            by = tl.maximum(NORM_BITS + g - scale[:, None], -2000)
+                            size = ceiling(scaled(tl.where(some, value, 0.0), tl.where(some, by, 0)))
+                            norm = tl.sum(size, 1).to(tl.int64)
+                            tl.atomic_add(norms + wide(all_vectors) * balance + v, norm, mask=inside, sem="relaxed")
                 if stage == 1:
-                    e = exponent_above(bits_of(value)).to(tl.int32) + g
-                    top = tl.max(tl.where(some, e + OFFSET, 0), 1)
-                    tl.atomic_max(scales + wide(all_vectors) * balance + v, top, mask=inside, sem="relaxed")
-                else:
-                    scale = tl.load(scales + wide(all_vectors) * balance + v, mask=inside, other=0) - OFFSET
-                    mantissa, unit = significand(value)
-                    low = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32) + g
-                    depth = tl.max(tl.where(some, scale[:, None] - low, 0), 0)
-                    of_depths = tops + wide(k) * (DEPTHS_AT + 2 * balance + right)
-                    tl.atomic_max(of_depths + h, depth, mask=h < k, sem="relaxed")
-                    by = tl.maximum(NORM_BITS + g - scale[:, None], -2000)
-                    size = ceiling(scaled(tl.where(some, value, 0.0), tl.where(some, by, 0)))
-                    norm = tl.sum(size, 1).to(tl.int64)
-                    tl.atomic_add(norms + wide(all_vectors) * balance + v, norm, mask=inside, sem="relaxed")
-            if stage == 1:
-                place = ends + v
-                tl.atomic_max(place, tl.max(tl.where(some, (k - h)[None, :], 0), 1), mask=inside, sem="relaxed")
-                place += all_vectors
-                tl.atomic_max(place, tl.max(tl.where(some, (h + 1)[None, :], 0), 1), mask=inside, sem="relaxed")
+                    place = ends + v
+                    tl.atomic_max(place, tl.max(tl.where(some, (k - h)[None, :], 0), 1), mask=inside, sem="relaxed")
+                    place += all_vectors
+                    tl.atomic_max(place, tl.max(tl.where(some, (h + 1)[None, :], 0), 1), mask=inside, sem="relaxed")
 
 
 @triton.jit(noinline=True)
 def _leave_apart(balance, measures, vectors, k, most, BLOCK: tl.constexpr):
-    """Leave inner indices apart until the bits of the others are at most so many, if few suffice; write g down."""
+    """Leave inner indices apart until the bits of the others are at most so many, if few suffice; write g down. Each
+    that needs more alone has to be left: where those are too many, none is.
+    """
     tops = _tops(measures, vectors)
     left = tops + wide(k) * (DEPTHS_AT + 2 * balance)
     right = left + k
     choice = _choices(measures, vectors, k) + balance * CHOICE
     lanes = tl.arange(0, BLOCK)
     count = tl.full([], 0, tl.int32)
-    of_rows = tl.full([], 0, tl.int32)
-    of_columns = tl.full([], 0, tl.int32)
     whole_rows = tl.full([], 0, tl.int32)
     whole_columns = tl.full([], 0, tl.int32)
-    looking = tl.full([], 1, tl.int32)
-    while looking > 0:
+    alone = tl.full([], 0, tl.int32)
+    for h0 in range(0, k, BLOCK):
+        h = h0 + lanes
+        x, y = tl.load(left + h, mask=h < k, other=0), tl.load(right + h, mask=h < k, other=0)
+        whole_rows = tl.maximum(whole_rows, tl.max(x, 0))
+        whole_columns = tl.maximum(whole_columns, tl.max(y, 0))
+        alone += tl.sum((x + y > most).to(tl.int32), 0)
+    of_rows, of_columns = whole_rows, whole_columns
+    looking = (alone <= APART) & (of_rows + of_columns > most)
+    while looking:
         of_rows = of_rows * 0
         of_columns = of_columns * 0
         worst = tl.full([], -1, tl.int64)
@@ -251,10 +264,8 @@ def _leave_apart(balance, measures, vectors, k, most, BLOCK: tl.constexpr):
             of_rows = tl.maximum(of_rows, tl.max(x, 0))
             of_columns = tl.maximum(of_columns, tl.max(y, 0))
             worst = tl.maximum(worst, tl.max(((x + y).to(tl.int64) << 32) | h.to(tl.int64), 0))
-        if count == 0:
-            whole_rows, whole_columns = of_rows, of_columns
         if (of_rows + of_columns <= most) | (count == APART) | (worst < 0):
-            looking = looking * 0
+            looking = looking & False
         else:
             at = worst & LOW32
             x, y = tl.load(left + at), tl.load(right + at)
@@ -281,37 +292,63 @@ def _leave_apart(balance, measures, vectors, k, most, BLOCK: tl.constexpr):
         tl.store(tops + wide(k) * (MOVED_AT + balance) + h, g, mask=h < k)
 
 
+@triton.jit(noinline=True)
+def _worth(tops, k, BLOCK: tl.constexpr):
+    """A bit each choice of g that is worth measuring: 0, and those that are not alike at all inner indices."""
+    lanes = tl.arange(0, BLOCK)
+    found = tl.full([], 1, tl.int32)
+    for balance in range(1, BALANCES):
+        least = tl.full([], 1 << 20, tl.int32)
+        most = tl.full([], -(1 << 20), tl.int32)
+        for h0 in range(0, k, BLOCK):
+            h = h0 + lanes
+            of_a, of_b = tl.load(tops + h, mask=h < k, other=0), tl.load(tops + k + h, mask=h < k, other=0)
+            live, g = (of_a > 0) & (of_b > 0), _moved(of_a, of_b, balance)
+            least = tl.minimum(least, tl.min(tl.where(live, g, 1 << 20), 0))
+            most = tl.maximum(most, tl.max(tl.where(live, g, -(1 << 20)), 0))
+        found |= tl.where(most - least > ALIKE, 1 << balance, 0)
+    return found
+
+
 @triton.jit
 def measure(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, tickets, most, m, n, k,
     row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Measure both operands for every g; waits until all is done. most: bits of the largest system."""
+    """Measure both operands for g = 0 and for every other that differs enough between inner indices; waits until all
+    is done. Returns a bit for each that is measured. most: bits of the largest system.
+    """
     vectors = row_batches * m + column_batches * n
-    across = tl.cdiv(k, TILE_TERMS)
+    across = tl.cdiv(k, TILE_TERMS * TILES)
     of_rows = wide(tl.cdiv(m, TILE_VECTORS)) * across * row_batches
     total = of_rows + wide(tl.cdiv(n, TILE_VECTORS)) * across * column_batches
+    measured = tl.full([], 1, tl.int32)
     for stage in range(3):
+        if stage == 1:
+            measured = _worth(_tops(measures, vectors), k, BLOCK)
         task = take(tickets + 2 * stage)
         while task < total:
             if task < of_rows:
                 _measure_tile(
-                    task, stage, a, a_batch, a_row, a_step, rows, measures, 0, vectors, m, k, 0, PARTS, A_ALONG
-                )
+                    task, stage, measured, a, a_batch, a_row, a_step, rows, measures, 0, vectors, m, k, 0, PARTS,
+                    A_ALONG,
+                )  # fmt: skip
             else:
                 _measure_tile(
-                    task - of_rows, stage, b, b_batch, b_column, b_step, columns, measures, row_batches * m, vectors, n,
-                    k, 1, PARTS, B_ALONG,
+                    task - of_rows, stage, measured, b, b_batch, b_column, b_step, columns, measures, row_batches * m,
+                    vectors, n, k, 1, PARTS, B_ALONG,
                 )  # fmt: skip
             finished(tickets + 2 * stage + 1)
             task = take(tickets + 2 * stage)
         wait_for(tickets + 2 * stage + 1, total)
     balance = take(tickets + 6)
     while balance < BALANCES:
-        _leave_apart(balance, measures, vectors, k, most, BLOCK)
+        if (measured >> balance) & 1 != 0:
+            _leave_apart(balance, measures, vectors, k, most, BLOCK)
         finished(tickets + 7)
         balance = take(tickets + 6)
     wait_for(tickets + 7, BALANCES)
+    return measured
 
 
 @triton.jit

@@ -39,8 +39,10 @@ from prismm.cuda.residues.kernels.repair import EXACT, decided, error_of_sums, s
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 MODULI = tl.constexpr(49)
-SYSTEMS = tl.constexpr(10)
-"""Numbers of moduli that there are to choose from, and the most."""
+"""The most."""
+
+SYSTEMS, WORDS = tl.constexpr(10), tl.constexpr(13)
+"""Numbers of moduli that there are to choose from, and words of powers of the most."""
 
 SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 """Rows and columns of a product's tile, and terms of a step."""
@@ -216,7 +218,7 @@ def choose(
     if best > measuring + seconds_again(seconds, rungs, SYSTEMS - 1, entries, elements, k):
         which = tl.arange(0, 16)
         moduli, room = _of_systems(rungs, which)
-        measure(
+        worth = measure(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, state + MEASURE,
             tl.max(room, 0), m, n, k, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
         )  # fmt: skip
@@ -224,14 +226,15 @@ def choose(
         each += elements.to(tl.float32) * tl.load(seconds + BY_SPLIT)
         again = moduli.to(tl.float32) * each + (tl.load(seconds + START) + measuring)
         for x in range(BALANCES):
-            decides = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
-            shares = 1.0 - tl.sum(decides.to(tl.int32), 0).to(tl.float32) / voters
-            of_each = tl.where(which < SYSTEMS, again + shares * alone, float("inf"))
-            least = tl.min(of_each, 0)
-            if least < best:
-                best = least
-                found = tl.min(tl.where(of_each == least, which, 16), 0)
-                balance = x + tl.full([], 0, tl.int32)
+            if (worth >> x) & 1 != 0:
+                decides = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
+                shares = 1.0 - tl.sum(decides.to(tl.int32), 0).to(tl.float32) / voters
+                of_each = tl.where(which < SYSTEMS, again + shares * alone, float("inf"))
+                least = tl.min(of_each, 0)
+                if least < best:
+                    best = least
+                    found = tl.min(tl.where(of_each == least, which, 16), 0)
+                    balance = x + tl.full([], 0, tl.int32)
     return found, balance
 
 
@@ -262,17 +265,17 @@ def _split_task(
     pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
     depths = pitch // TERMS
     member = task // ((height // VECTORS) * depths)
-    at = first + task // depths % (height // VECTORS) * VECTORS + tl.arange(0, VECTORS)
+    i0 = first + task // depths % (height // VECTORS) * VECTORS
     batch = wide(first_of_group + member)
     # A matrix of which there is one serves the whole group.
     if (batch < batches) & ((member == 0) | (row_batches > 1)):
         batch = batch % row_batches
         plane = wide(height) * pitch
         split_tile(
-            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + at,
-            powers, base, left + wide(member) * moduli * plane, row_lost + batch * m, at, first,
+            a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + i0,
+            powers, base, left + wide(member) * moduli * plane, row_lost + batch * m, i0, first,
             task % depths * TERMS, m, all_vectors, terms, bits, balance, moduli, plane, pitch, part,
-            PARTS, ALONG, RIGHT, TERMS,
+            PARTS, ALONG, RIGHT, VECTORS, TERMS,
         )  # fmt: skip
 
 
@@ -371,7 +374,7 @@ def multiply_again(
 
     space: of workspace, for residues (matrices·moduli, rows of a panel, pitch) int8, likewise of columns, and digits
     (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; measures: as `balance` lays
-    them out. powers (SYSTEMS + 1, MODULI, POWERS) int8: left for each system, then right; base, reduction: of
+    them out. powers (SYSTEMS + 1, WORDS, POWERS) int32: left for each system, then right; base, reduction: of
     all moduli. systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
     """
     rungs += RUNG * rung
@@ -423,13 +426,13 @@ def multiply_again(
             if task >= of_rows:
                 _split_task(
                     task - of_rows, b, b_batch, b_column, b_step, columns, measures, right, lost + row_batches * m,
-                    powers + SYSTEMS * (MODULI * POWERS), base, j_first, first_of_group, row_batches * m, n, vectors,
+                    powers + SYSTEMS * (WORDS * POWERS), base, j_first, first_of_group, row_batches * m, n, vectors,
                     terms, right_bits, balance, moduli, batches, column_batches, width, pitch, part, PARTS, B_ALONG,
                     True,
                 )  # fmt: skip
             else:
                 _split_task(
-                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (MODULI * POWERS),
+                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (WORDS * POWERS),
                     base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches,
                     row_batches, height, pitch, part, PARTS, A_ALONG, False,
                 )  # fmt: skip

@@ -9,7 +9,9 @@ which loses its last bits where they lie below the unit, times a power of two. M
     w = r·(2^x mod p), |w| <= 129·128 < 2^15, and once more: |r| <= p/2, as no odd multiple of p/2 is nearer to an
     integer than 1/2 but for even p, whose reciprocal is exact.
 
-Per element and modulus: 15 operations in float32 and one byte written. An element is read once.
+Per element and modulus: 12 operations in float32, 3 of integers, and one byte written; per four moduli, a word of a
+table is read. An element is read once. All tensors of a tile have one dimension, in the order of the bytes that are
+written: so each thread's bytes lie side by side, and nothing is exchanged between threads for each modulus.
 """
 
 import triton
@@ -23,8 +25,11 @@ from prismm.cuda.residues.kernels.join_exact import bound_terms
 POWERS = tl.constexpr(288)
 """Powers of two that a table has of each modulus: 2^0 … 2^287."""
 
-FACTORS = tl.constexpr(5)
-"""p, 1/p, and 2^14, 2^28, 2^42 modulo p, of each modulus."""
+FACTORS, GROUP = tl.constexpr(5), tl.constexpr(4)
+"""p, 1/p, and 2^14, 2^28, 2^42 modulo p, of each modulus; moduli whose powers stand in one word."""
+
+INTEGERS = tl.constexpr(12582912.0)
+"""3·2^22: its sums with numbers below 2^22 are integers."""
 
 
 @triton.jit
@@ -35,9 +40,9 @@ def exponents(stats, vectors, at):
 
 
 @triton.jit
-def _nearest(x):
-    """The integer nearest to a float32 below 2^22, ties to even."""
-    return (x + 12582912.0) - 12582912.0  # 3·2^22
+def _quotient(x, inverse):
+    """The integer nearest to x·inverse, below 2^22, ties to even."""
+    return tl.fma(x, inverse, INTEGERS) - INTEGERS
 
 
 @triton.jit
@@ -56,47 +61,48 @@ def _scaled(value, shift):
 
 @triton.jit
 def split_tile(
-    x, vector_step, step, stats, measures, v, powers, base, planes, lost, at, first, h0, vectors, all_vectors, terms,
-    bits, balance, moduli, plane, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr, RIGHT: tl.constexpr,
-    DEPTH: tl.constexpr,
+    x, vector_step, step, stats, measures, first_number, powers, base, planes, lost, i0, first, h0, vectors,
+    all_vectors, terms, bits, balance, moduli, plane, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr,
+    RIGHT: tl.constexpr, VECTORS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Residues of DEPTH elements, from h0 on, of the vectors `at`: planes (moduli, ·, pitch) int8 from vector `first`
-    on, zeros beyond the last element; lost: 1 where a vector lost bits.
+    """Residues of DEPTH elements from h0 on, of VECTORS vectors from i0 on: planes (moduli, ·, pitch) int8 from vector
+    `first` on, zeros beyond the last element; lost: 1 where a vector lost bits.
 
-    v: numbers of the vectors among those of both sides; balance: BALANCES where operands are as given. powers (moduli,
-    POWERS) int8, times what the side carries; base (moduli, FACTORS) float32. Elements are those of
-    `exact.factors`, twice as many for complex numbers; those of the right side depend on the part.
+    first_number: of the first vector among those of both sides; balance: BALANCES where operands are as given. powers
+    (·, POWERS) int32: times what the side carries, 128 more, a byte each of GROUP moduli; base (·, FACTORS) float32.
+    Elements are those of `exact.factors`, twice as many for complex numbers; those of the right side depend on the
+    part. ALONG: they lie side by side, so step is PARTS.
     """
-    h = h0 + tl.arange(0, DEPTH)
-    moved = h * 0
+    SIZE: tl.constexpr = VECTORS * DEPTH
+    at, inner = i0 + tl.arange(0, VECTORS), h0 + tl.arange(0, DEPTH)
+    moved = inner * 0
     if balance < BALANCES:
-        shift = bits - scale_of(measures, all_vectors, balance, v, at < vectors)
-        moved = moved_of(measures, all_vectors, terms // PARTS, balance, h if PARTS == 1 else h >> 1)
+        numbers = first_number + tl.arange(0, VECTORS)
+        shift = bits - scale_of(measures, all_vectors, balance, numbers, at < vectors)
+        moved = moved_of(measures, all_vectors, terms // PARTS, balance, inner if PARTS == 1 else inner >> 1)
     else:
         shift = bits - exponents(stats, vectors, at)
-    counts = moved != SKIP
-    g = moved if RIGHT else -moved
-    if PARTS == 1:
+    counts = tl.reshape((moved != SKIP)[None, :] & (at < vectors)[:, None], [SIZE])
+    shift = tl.reshape(shift[:, None] + (moved if RIGHT else -moved)[None, :], [SIZE])
+    lanes = tl.arange(0, SIZE)
+    v, h = i0 + lanes // DEPTH, h0 + lanes % DEPTH
+    if ALONG:
+        along = (h ^ part if RIGHT else h) if PARTS == 2 else h
+    elif PARTS == 1:
         along = h.to(tl.int64) * step
     elif RIGHT:
         along = (h >> 1).to(tl.int64) * step + ((h & 1) ^ part)
     else:
         along = (h >> 1).to(tl.int64) * step + (h & 1)
-    # Elements that lie side by side are read so: by rows, or by columns and then transposed.
-    if ALONG:
-        mask = (at < vectors)[:, None] & ((h < terms) & counts)[None, :]
-        value = tl.load(x + at.to(tl.int64)[:, None] * vector_step + along[None, :], mask=mask, other=0.0)
-        head, up, missing = _scaled(value.to(tl.float64), shift[:, None] + g[None, :])
-    else:
-        mask = (at < vectors)[None, :] & ((h < terms) & counts)[:, None]
-        value = tl.load(x + at.to(tl.int64)[None, :] * vector_step + along[:, None], mask=mask, other=0.0)
-        head, up, missing = _scaled(value.to(tl.float64), shift[None, :] + g[:, None])
+    mask = counts & (h < terms)
+    value = tl.load(x + (v.to(tl.int64) * vector_step + along), mask=mask, other=0.0).to(tl.float64)
+    head, up, missing = _scaled(value, shift)
     negative = value < 0.0
     if PARTS == 2:
         if RIGHT:
-            turned = (part == 0) & ((h & 1) == 1)
-            negative = negative ^ (turned[None, :] if ALONG else turned[:, None])
-    tl.atomic_max(lost + at, tl.max(missing.to(tl.int32), 1 if ALONG else 0), mask=at < vectors, sem="relaxed")
+            negative = negative ^ ((part == 0) & ((h & 1) == 1))
+    some = tl.max(tl.reshape(missing.to(tl.int32), [VECTORS, DEPTH]), 1)
+    tl.atomic_max(lost + at, some, mask=at < vectors, sem="relaxed")
     sign = tl.where(negative, -1.0, 1.0).to(tl.float32)
     c0 = (head & 16383).to(tl.int32).to(tl.float32) * sign
     c1 = ((head >> 14) & 16383).to(tl.int32).to(tl.float32) * sign
@@ -104,12 +110,19 @@ def split_tile(
     c3 = (head >> 42).to(tl.int32).to(tl.float32) * sign
     # Elements of vectors that are not finite may be anything; the table has so many powers.
     up = tl.minimum(up, POWERS - 1).to(tl.int32)
-    target = planes + (at - first).to(tl.int64)[:, None] * pitch + h[None, :]
-    for t in tl.range(0, moduli, loop_unroll_factor=4):
-        p, inverse = tl.load(base + FACTORS * t), tl.load(base + FACTORS * t + 1)
-        f1, f2 = tl.load(base + FACTORS * t + 2), tl.load(base + FACTORS * t + 3)
-        s = c0 + c1 * f1 + c2 * f2 + c3 * tl.load(base + FACTORS * t + 4)
-        r = s - p * _nearest(s * inverse)
-        w = r * tl.load(powers + POWERS * t + up).to(tl.float32)
-        r = (w - p * _nearest(w * inverse)).to(tl.int32).to(tl.int8)
-        tl.store(target + wide(t) * plane, r if ALONG else tl.trans(r))
+    target = planes + (v - first).to(tl.int64) * pitch + h
+    for group in range(0, tl.cdiv(moduli, GROUP)):
+        word = tl.load(powers + POWERS * group + up)
+        for member in tl.static_range(GROUP):
+            t = group * GROUP + member
+            p, inverse = tl.load(base + FACTORS * t), tl.load(base + FACTORS * t + 1)
+            f1, f2 = tl.load(base + FACTORS * t + 2), tl.load(base + FACTORS * t + 3)
+            f3 = tl.load(base + FACTORS * t + 4)
+            s = tl.fma(c3, f3, tl.fma(c2, f2, tl.fma(c1, f1, c0)))
+            r = tl.fma(_quotient(s, inverse), -p, s)
+            # 2^23 and a byte.
+            power = (((word >> (8 * member)) & 255) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
+            w = r * power
+            # The last byte of a number of this size is that of its integer.
+            r = (tl.fma(_quotient(w, inverse), -p, w) + INTEGERS).to(tl.int32, bitcast=True).to(tl.int8)
+            tl.store(target + wide(t) * plane, r, mask=(lanes >= 0) & (t < moduli))
