@@ -111,14 +111,36 @@ def test_operators_that_make_no_product_run_without_a_mode():
         assert not torch._C._len_torch_dispatch_stack()
 
 
-def test_known_products_of_torchs_run_without_a_mode(seed, monkeypatch):
+@pytest.mark.parametrize("policy", ["native", Policy([Rule(reproducible=True)])], ids=["torch's", "prismm's"])
+def test_known_products_run_without_a_mode(policy, seed, monkeypatch):
     model, x = branches(seed)
-    with emulate("native") as record:
+    key = torch._C._dispatch_key_parse(intercept._BENEATH)
+
+    def gradients() -> Any:
+        model.zero_grad()
         model(x).sum().backward()
-        expected = [row.count for row in record.rows]
+        assert not torch._C._dispatch_tls_is_dispatch_key_included(key)
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    with emulate(policy) as record:
+        expected, counts = gradients(), [row.count for row in record.rows]
         monkeypatch.setattr(Block, "seen", None)  # nothing else is looked at
-        model(x).sum().backward()
-    assert [row.count for row in record.rows] == [2 * count for count in expected]
+        assert same(gradients(), expected)
+    assert [row.count for row in record.rows] == [2 * count for count in counts]
+
+
+def test_a_known_product_that_fails_leaves_no_key(seed, monkeypatch):
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(3, 3, generator=generator, requires_grad=True)
+    key = torch._C._dispatch_key_parse(intercept._BENEATH)
+    with emulate(Policy([Rule(reproducible=True)])):
+        expected = a @ a
+        with monkeypatch.context() as patch:
+            patch.setattr(Block, "product", None)
+            with pytest.raises(TypeError):
+                a @ a
+        assert not torch._C._dispatch_tls_is_dispatch_key_included(key)
+        assert same(a @ a, expected)
 
 
 def test_a_block_ends_as_it_began_whatever_fails():

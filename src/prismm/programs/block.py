@@ -119,6 +119,11 @@ class Block:
                     return self._again(found, function, args, spot)
                 if node is None:
                     self._met = function, args[-1], spot, found
+                if not _function_modes():
+                    try:
+                        return intercept.beneath_autograd(function, args)
+                    finally:
+                        self._met = None
             return None
         start = _clock()
         value = found.run(*args)

@@ -2,10 +2,13 @@
 
 Within a block the thread includes the key. Operators that multiply have kernels for it, in Python; all others fall
 through, in C++, and cost what they cost without a block. The key stands above autograd. A product of a known layout
-that torch makes is called and checked there; for any other one the block's mode (`emulate`) is laid on torch's stack
-for the length of the call, and sees it below autograd. Autograd hands both the key and the block to its own threads.
+that torch makes is called and checked there. For one that prismm makes, and of which a derivative may be wanted, a
+second key is included for the length of the call, whose kernels stand below autograd. For any other product the block's
+mode (`emulate`) is laid on torch's stack meanwhile, and sees it below autograd, too. Autograd hands both the first key
+and the block to its own threads.
 
-torch has the key for a library that defers initialisation, gives it no kernels, and so leaves it unused.
+torch has these keys for a library that defers initialisation and fakes tensors, gives them no kernels, and so leaves
+them unused.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_KEY = "DeferredInit"
+_KEY, _BENEATH = "DeferredInit", "Fake"
 _BLOCK = "prismm.programs.block"
 """By this name torch keeps a thread's innermost block among what autograd hands on."""
 
@@ -95,21 +98,30 @@ def key() -> Any:
     else has kernels for it.
     """
     try:
-        found = torch._C._dispatch_key_parse(_KEY)
+        found, beneath = torch._C._dispatch_key_parse(_KEY), torch._C._dispatch_key_parse(_BENEATH)
         untraced(key.__wrapped__)
     except (AttributeError, RuntimeError):
         return None
-    if torch._C._dispatch_has_backend_fallback(found):
+    if any(map(torch._C._dispatch_has_backend_fallback, (found, beneath))):
         return None
-    everything = torch.library.Library("_", "IMPL", _KEY)
-    everything.fallback(torch.library.fallthrough_kernel, _KEY)
-    library = torch.library.Library("aten", "IMPL", _KEY)
+    everything, library = _library(_KEY)
+    below, library_beneath = _library(_BENEATH)
     for number, function in enumerate(gemms.products()):
-        library.impl(function, _product(found, number if function._overloadname == "default" else -1, function))
+        kept = function._overloadname == "default"
+        library.impl(function, _product(found, number if kept else -1, function))
+        if kept:
+            library_beneath.impl(function, _beneath(beneath, number, function))
     for function in gemms.hidden_functions():
         library.impl(function, _hidden(found, function))
-    _LIBRARIES.extend((everything, library))
+    _LIBRARIES.extend((everything, library, below, library_beneath))
     return found
+
+
+def _library(name: str) -> tuple[torch.library.Library, torch.library.Library]:
+    """A key's library for operators, which fall through until they have kernels, and what lets them."""
+    everything = torch.library.Library("_", "IMPL", name)
+    everything.fallback(torch.library.fallthrough_kernel, name)
+    return everything, torch.library.Library("aten", "IMPL", name)
 
 
 _LIBRARIES: list[Any] = []
@@ -159,6 +171,31 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
             return block.seen(function, args, kwargs)
         finally:
             _exclude(key, False)
+
+    return untraced(kernel)
+
+
+def beneath_autograd(function: Any, args: Any) -> Any:
+    """The operator, whose product the thread's block makes below autograd."""
+    found = torch._C._dispatch_key_parse(_BENEATH)
+    _include(found, True)
+    try:
+        return function(*args)
+    finally:
+        _include(found, False)
+
+
+def _beneath(key: Any, number: int, function: Any) -> Callable[..., Any]:
+    """The kernel of such an operator there. number: of its overload."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        _include(key, False)
+        BUSY.depth = True
+        try:
+            return _get(_BLOCK).product(number, function, args, kwargs)
+        finally:
+            BUSY.depth = False
+            _include(key, True)
 
     return untraced(kernel)
 
