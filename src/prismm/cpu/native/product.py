@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LOWER_PANELS, LOWER_PANEL = 4, 128
 """Number of column panels of a product that leaves out entries above the diagonal, and the least width of one."""
 
+SYRK_PANELS, SYRK_PANEL = 2, 1024
+"""The same where BLAS makes the blocks on the diagonal by halves."""
+
 PIECE = 8192
 """Elements of a dot product for which OpenBLAS starts no threads (up to 10,000)."""
 
@@ -67,15 +70,35 @@ def product(
 def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_torch: bool) -> None:
     """out = a @ b on and below the diagonal, and in the rest of blocks on it. Each panel of columns starts there.
 
-    For a matrix times its own transpose, NumPy calls BLAS's syrk on each block on the diagonal. It would do so for the
-    whole product, too, but it then copies the other triangle entry by entry.
+    For a matrix times its own transpose NumPy calls BLAS's syrk, so few and large blocks on the diagonal serve best; it
+    then copies the other triangle of a block entry by entry, for which `_apart` has room.
     """
-    step = max(LOWER_PANEL, -(-len(out) // LOWER_PANELS))
+    syrk = not as_torch and out.dtype == a.dtype and _are_transposes(a, b)
+    panels = SYRK_PANELS if syrk else LOWER_PANELS
+    step = max(SYRK_PANEL if syrk else LOWER_PANEL, -(-len(out) // panels))
+    square = _apart(min(step, len(out)), out.dtype) if syrk and len(out) > LOWER_PANEL else None
     for start in range(0, len(out), step):
         here, below = slice(start, start + step), slice(start + step, None)
-        product(a[here], b[:, here], out[here, here], as_torch=as_torch)
+        block = out[here, here]
+        if square is None:
+            product(a[here], b[:, here], block, as_torch=as_torch)
+        else:
+            block[...] = product(a[here], b[:, here], square[: len(block), : len(block)])
         if start + step < len(out):
             product(a[below], b[:, here], out[below, here], as_torch=as_torch)
+
+
+def _are_transposes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether a is the transpose of b, in the same memory."""
+    return a.shape == b.shape[::-1] and a.strides == b.strides[::-1] and a.ctypes.data == b.ctypes.data
+
+
+def _apart(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Room for an n by n matrix whose rows are an odd number of the cache's lines apart: entries of a column lie in
+    different sets of the cache, also where a row is 2^k bytes long.
+    """
+    lines = -(-n * dtype.itemsize // 64) | 1
+    return np.empty((n, lines * 64 // dtype.itemsize), dtype)[:, :n]
 
 
 def _energy(x: NDArray[Any]) -> float:
