@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from prismm.cpu.native import library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,28 +58,14 @@ class Lapack(Protocol):
 @functools.cache
 def lapack() -> Lapack | None:
     """NumPy's, SciPy's, or None where neither is there."""
-    # Only a name with 64_ says for certain that integers have 64 bits.
-    found = _by_address("scipy_{}_64_")
-    if found is not None:
-        return found
+    by_name = {name: library.function(f"scipy_{name}_64_") for name in _OfNumPy.NAMES}
+    if all(by_name.values()):
+        return _OfNumPy(by_name)
     try:
         import scipy.linalg
     except ImportError:
         return None
     return _OfSciPy(scipy.linalg)
-
-
-def _by_address(pattern: str) -> _OfNumPy | None:
-    """The library that NumPy's linear algebra is linked with, by its functions' names; None where it has none."""
-    path = getattr(sys.modules.get("numpy.linalg._umath_linalg"), "__file__", None)
-    if path is None:
-        return None
-    try:
-        # It is loaded already; what it is linked with is searched, too.
-        library = ctypes.CDLL(path)
-        return _OfNumPy({name: library[pattern.format(name)] for name in _OfNumPy.NAMES})
-    except (OSError, AttributeError):
-        return None
 
 
 class _OfNumPy:
@@ -100,9 +87,7 @@ class _OfNumPy:
             else:
                 kept.append(ctypes.byref(ctypes.c_double(x) if isinstance(x, float) else ctypes.c_int64(x)))
         kept += [ctypes.c_size_t(1) for x in given if isinstance(x, bytes)]
-        function = self._functions[name]
-        function.restype = None
-        function(*kept)
+        self._functions[name](*kept)
 
     def getrf(self, out: Floats) -> tuple[NDArray[np.intp], int]:
         n, ld = _sizes(out)
