@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Lapack(Protocol):
-    """What factorisations need. Matrices are square and by columns; the one called `out` is overwritten."""
+    """What factorisations need. Matrices are square, by columns, of one row at least; `out` is overwritten."""
 
     def getrf(self, out: Floats) -> tuple[NDArray[np.intp], int]:
         """L and U of P·out, packed; (rows that were swapped, counted from 0; 0 or the number of a pivot that is 0)."""
