@@ -1,15 +1,17 @@
-"""Factorisations in float64, by LAPACK: SciPy's where it is installed, else those of NumPy and torch; on a GPU torch's.
+"""Factorisations in float64, by LAPACK (`lapack.py`), else by NumPy and torch; on a GPU by torch.
 
 Nothing here is proved, and no proof rests on it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm.core import arrays
+from prismm.linalg.lapack import Lapack, lapack
 from prismm.linalg.matrices import all_finite, host, identity
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def _disturbed(a: Floats, attempt: int) -> Floats:
 
 def _cholesky_inverse(a: Any, device: Any) -> Any:
     """By Cholesky, or None where it breaks down."""
-    if device is not None or (linalg := _scipy()) is None:
+    if device is not None or (found := lapack()) is None:
         import torch
 
         factor, info = torch.linalg.cholesky_ex(_tensor(a, device))
@@ -77,13 +79,16 @@ def _cholesky_inverse(a: Any, device: Any) -> Any:
             return None
         inverse = torch.cholesky_inverse(factor)
         return inverse if arrays.is_tensor(a) else np.asarray(inverse.cpu().numpy())
-    factor, info = linalg.lapack.dpotrf(a, lower=1, clean=1)
-    if info != 0:
-        return None
-    lower, info = linalg.lapack.dpotri(factor, lower=1)
-    if info != 0:
+    lower = _by_columns(a)
+    if found.potrf(lower) != 0 or found.potri(lower) != 0:
         return None
     return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def _by_columns(a: Floats) -> Floats:
+    """A copy of a matrix by columns, which LAPACK overwrites."""
+    copy: Floats = np.array(a, np.float64, order="F")
+    return copy
 
 
 def _lu_inverse(a: Floats, device: Any) -> Any:
@@ -99,16 +104,17 @@ def _lu_inverse(a: Floats, device: Any) -> Any:
         found, info = torch.linalg.inv_ex(_tensor(a.T, device))
         return np.ascontiguousarray(found.cpu().numpy().T) if int(info) == 0 else None
     # LAPACK reads the array as the transpose of A. A right inverse of that, transposed, is a left inverse of A.
-    if (linalg := _scipy()) is not None:
-        lu, pivots, info = linalg.lapack.dgetrf(a.T)
-        return _inverse_of_factors(lu, pivots, linalg) if info == 0 else None
+    if (known := lapack()) is not None:
+        lu = _by_columns(a.T)
+        pivots, status = known.getrf(lu)
+        return _inverse_of_factors(lu, pivots, known) if status == 0 else None
     try:
         return np.ascontiguousarray(np.linalg.inv(a.T).T, np.float64)
     except np.linalg.LinAlgError:
         return None
 
 
-def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], linalg: Any) -> Floats:
+def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], known: Lapack) -> Floats:
     """A left inverse of A from LAPACK's factors of its transpose: the transpose of U⁻¹·L⁻¹, its rows put back in order.
 
     L⁻¹ by columns is lower triangular, so this takes 2n³ operations. To solve with the identity takes 8/3 n³. LAPACK's
@@ -116,9 +122,10 @@ def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], linalg: Any) -> Fl
     """
     n = len(lu)
     # The transpose of an array by rows is one by columns, as LAPACK needs.
-    lower, _ = linalg.lapack.dtrtri(np.triu(lu.T, 1).T, lower=1, unitdiag=1, overwrite_c=1)
-    lower[np.arange(n), np.arange(n)] = 1.0
-    x = linalg.blas.dtrsm(1.0, lu, lower, overwrite_b=1)
+    x = np.triu(lu.T, 1).T
+    known.trtri(x, lower=True, unit=True)
+    np.fill_diagonal(x, 1.0)
+    known.trsm(lu, x)
     found: Floats = np.empty((n, n))
     found[_order(pivots)] = x.T
     return found
@@ -126,10 +133,10 @@ def _inverse_of_factors(lu: Floats, pivots: NDArray[np.intp], linalg: Any) -> Fl
 
 def _order(pivots: NDArray[np.intp]) -> NDArray[np.intp]:
     """The rows in the order in which LAPACK's interchanges leave them."""
-    rows = np.arange(len(pivots))
-    for i, j in enumerate(pivots):
-        rows[[i, j]] = rows[[j, i]]
-    return rows
+    rows = list(range(len(pivots)))
+    for i, j in enumerate(pivots.tolist()):
+        rows[i], rows[j] = rows[j], rows[i]
+    return np.array(rows, np.intp)
 
 
 def _inverse_on_device(a: Any) -> Any:
@@ -167,8 +174,12 @@ def triangular_factors(a: Any) -> tuple[NDArray[np.intp], Any, Any] | None:
 def _pivoted(a: Any) -> tuple[NDArray[np.intp], Any, Any] | None:
     """The same of a itself."""
     stays = arrays.is_tensor(a)
-    if not stays and (linalg := _scipy()) is not None:
-        lu, pivots, info = (linalg.lapack.zgetrf if a.dtype.kind == "c" else linalg.lapack.dgetrf)(a)
+    lu: Any
+    if not stays and a.dtype.kind != "c" and (known := lapack()) is not None:
+        lu = _by_columns(a)
+        swaps, info = known.getrf(lu)
+    elif not stays and (linalg := _scipy()) is not None:
+        lu, pivots, info = linalg.lapack.zgetrf(a)
         swaps = np.asarray(pivots)
     else:
         import torch
@@ -193,8 +204,12 @@ def cholesky(a: Floats) -> Floats | None:
 
 def triangular_inverse(x: Any, lower: bool) -> Any:
     """An approximate inverse of a triangular matrix, triangular as well; of a tensor a tensor."""
+    if not arrays.is_tensor(x) and x.dtype.kind != "c" and (known := lapack()) is not None:
+        inverse = _by_columns(x)
+        known.trtri(inverse, lower, unit=False)
+        return np.tril(inverse) if lower else np.triu(inverse)
     if not arrays.is_tensor(x) and (linalg := _scipy()) is not None:
-        found, _ = (linalg.lapack.ztrtri if x.dtype.kind == "c" else linalg.lapack.dtrtri)(x, lower=int(lower))
+        found, _ = linalg.lapack.ztrtri(x, lower=int(lower))
         return np.tril(found) if lower else np.triu(found)
     import torch
 
@@ -216,17 +231,23 @@ def singular_values(a: Any) -> NDArray[np.float64]:
 
 def lu_solver(a: Any, device: Any = None, positive: bool = False) -> Any:
     """A function that solves a·x = b for (n, k) right-hand sides in float64, or None where a pivot is 0."""
-    if device is None and (linalg := _scipy()) is not None:
-        if positive:
-            factor, info = linalg.lapack.dpotrf(a, lower=1)
-            if info == 0:
-                return lambda b: linalg.lapack.dpotrs(factor, b, lower=1)[0]
+    if device is None and (known := lapack()) is not None:
+        if positive and known.potrf(factor := _by_columns(a)) == 0:
+            return lambda b: _solved(b, lambda x: known.potrs(factor, x))
         # By columns it is the transpose, which LAPACK copies as it is.
-        lu, pivots, info = linalg.lapack.dgetrf(a.T)
-        return (lambda b: linalg.lapack.dgetrs(lu, pivots, b, trans=1)[0]) if info == 0 else None
+        lu = _by_columns(a.T)
+        pivots, info = known.getrf(lu)
+        return (lambda b: _solved(b, lambda x: known.getrs(lu, pivots, x))) if info == 0 else None
     import torch
 
     packed, swaps, status = torch.linalg.lu_factor_ex(_tensor(a, device))
     if int(status) != 0:
         return None
     return lambda b: torch.linalg.lu_solve(packed, swaps, _tensor(b, device)).cpu().numpy()
+
+
+def _solved(b: Floats, solve: Callable[[Floats], None]) -> Floats:
+    """What a function makes of a copy of b, by columns."""
+    x = _by_columns(b)
+    solve(x)
+    return x

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm import _api, dispatch
-from prismm.core import arrays
+from prismm.core import arrays, threads
 from prismm.core.request import finite_scalar
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.linalg.entries import is_complex
@@ -311,7 +311,24 @@ def _by_tiles(
 ) -> NDArray[Any]:  # fmt: skip
     """The whole product of a matrix in main memory; entries above the diagonal are copies of those below it."""
     whole: NDArray[Any] = dispatch.gemm(rows, rows, c, factors, ("N", "C" if hermitian else "T"), asked, lower=True)
+    _mirror(whole, hermitian, asked[KEYWORDS.index("threads")])
+    if hermitian and np.iscomplexobj(whole):
+        np.fill_diagonal(whole.imag, 0.0)
+    return whole
+
+
+def _mirror(whole: NDArray[Any], hermitian: bool, workers: int | None) -> None:
+    """Copy what lies below the diagonal of an array by rows across it."""
     n = len(whole)
+    if whole.dtype in (np.float64, np.float32):
+        from prismm.cpu.kernels.mirror import mirror, mirror_single
+
+        kernel = mirror if whole.dtype == np.float64 else mirror_single
+        # The last rows, which are the longest, first.
+        starts = list(range(0, n, _TILE))[::-1]
+        count = threads.worker_count(workers) if n > 2 * _TILE else 1
+        threads.spread(lambda i: kernel(whole, i, min(n, i + _TILE)), starts, count, joining=True)
+        return
     for i in range(0, n, _TILE):
         here = slice(i, i + _TILE)
         block = whole[here, here]
@@ -319,9 +336,6 @@ def _by_tiles(
         for j in range(i + _TILE, n, _TILE):
             there = slice(j, j + _TILE)
             whole[here, there] = _transposed(whole[there, here], hermitian)
-    if hermitian and np.iscomplexobj(whole):
-        np.fill_diagonal(whole.imag, 0.0)
-    return whole
 
 
 def _in_panels(rows: Any, c: Any, alpha: complex, beta: complex, hermitian: bool, keywords: dict[str, Any]) -> Any:

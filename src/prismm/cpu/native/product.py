@@ -15,6 +15,7 @@ from prismm.core.outcome import Job, Outcome, finite_abs, real_parts, unlocked
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu import blas_threads
 from prismm.cpu.native import single
+from prismm.cpu.native.library import lower_syrk
 from prismm.cpu.repair import Entries, exactly, repair
 from prismm.formats import FP64, format_of
 from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 LOWER_PANELS, LOWER_PANEL = 4, 128
 """Number of column panels of a product that leaves out entries above the diagonal, and the least width of one."""
+
+SYRK_PANELS, SYRK_PANEL = 2, 1024
+"""The same where BLAS makes the blocks on the diagonal by halves."""
 
 PIECE = 8192
 """Elements of a dot product for which OpenBLAS starts no threads (up to 10,000)."""
@@ -67,15 +71,37 @@ def product(
 def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_torch: bool) -> None:
     """out = a @ b on and below the diagonal, and in the rest of blocks on it. Each panel of columns starts there.
 
-    For a matrix times its own transpose, NumPy calls BLAS's syrk on each block on the diagonal. It would do so for the
-    whole product, too, but it then copies the other triangle entry by entry.
+    A matrix times its own transpose is BLAS's syrk. Where that can be called through NumPy alone, few and large blocks
+    on the diagonal serve best; NumPy copies their other triangles entry by entry, for which `_apart` has room.
     """
-    step = max(LOWER_PANEL, -(-len(out) // LOWER_PANELS))
+    syrk = not as_torch and out.dtype == a.dtype and _are_transposes(a, b)
+    if syrk and len(out) > LOWER_PANEL and lower_syrk(a, out):
+        return
+    panels = SYRK_PANELS if syrk else LOWER_PANELS
+    step = max(SYRK_PANEL if syrk else LOWER_PANEL, -(-len(out) // panels))
+    square = _apart(min(step, len(out)), out.dtype) if syrk and len(out) > LOWER_PANEL else None
     for start in range(0, len(out), step):
         here, below = slice(start, start + step), slice(start + step, None)
-        product(a[here], b[:, here], out[here, here], as_torch=as_torch)
+        block = out[here, here]
+        if square is None:
+            product(a[here], b[:, here], block, as_torch=as_torch)
+        else:
+            block[...] = product(a[here], b[:, here], square[: len(block), : len(block)])
         if start + step < len(out):
             product(a[below], b[:, here], out[below, here], as_torch=as_torch)
+
+
+def _are_transposes(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether a is the transpose of b, in the same memory."""
+    return a.shape == b.shape[::-1] and a.strides == b.strides[::-1] and a.ctypes.data == b.ctypes.data
+
+
+def _apart(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Room for an n by n matrix whose rows are an odd number of the cache's lines apart: entries of a column lie in
+    different sets of the cache, also where a row is 2^k bytes long.
+    """
+    lines = -(-n * dtype.itemsize // 64) | 1
+    return np.empty((n, lines * 64 // dtype.itemsize), dtype)[:, :n]
 
 
 def _energy(x: NDArray[Any]) -> float:
@@ -170,7 +196,14 @@ def _ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
         return True
     if not _long(a.shape[-1], c.dtype) and not _narrowed(a, c):
         return squares(c) < math.inf
-    return squares(a) < 2.0**80 and squares(b) < 2.0**80
+    return _small(a, b)
+
+
+def _small(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether ‖A‖² and ‖B‖² are below 2^80, for callers that have silenced warnings; of a matrix and its own transpose
+    they are the same.
+    """
+    return squares(a) < 2.0**80 and (_are_transposes(a, b) or squares(b) < 2.0**80)
 
 
 def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
@@ -238,11 +271,15 @@ def multiply(
         outcome.bound = RoundedBound(job.result)
         return outcome
     x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
-    if not wide and _long(a.shape[1], kind) and not (_energy(x) < 2.0**80 and _energy(y) < 2.0**80):
-        # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing
-        # overflows.
-        kind, wide = np.result_type(kind, np.float64), True
-        x, y = a.astype(kind), b.astype(kind)
+    known = False
+    if not wide and _long(a.shape[1], kind):
+        with np.errstate(all="ignore"):
+            known = _small(x, y)
+        if not known:
+            # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing
+            # overflows.
+            kind, wide = np.result_type(kind, np.float64), True
+            x, y = a.astype(kind), b.astype(kind)
     if plain and job.lower:
         _lower_product(x, y, out, as_torch=as_torch)
     elif plain:
@@ -261,7 +298,8 @@ def multiply(
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
         # A sum has to be looked at in any case: C may carry it beyond the end, though AB is ordinary.
-        if not ordinary(x, y, out) or not plain:
+        # Of a long sum `ordinary` would ask again what is known.
+        if not plain or not ((known and _long(a.shape[1], out.dtype)) or ordinary(x, y, out)):
             _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
     return outcome
