@@ -32,5 +32,9 @@ def test_what_it_declines(rng, monkeypatch):
         (a, np.asfortranarray(out)), (a, read_only), (a[:, :0].copy(), out),
     ):  # fmt: skip
         assert not library.lower_syrk(x, y)
+    monkeypatch.setattr(library, "_serves", library._serves.__wrapped__)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "_syrk", lambda x, y: y.fill(0.0))  # a library that makes something else
+        assert not library.lower_syrk(a, out)
     monkeypatch.setattr(library, "function", lambda _: None)
     assert not library.lower_syrk(a, out)
