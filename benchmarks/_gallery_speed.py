@@ -220,10 +220,12 @@ def wide_data(cpu: list[Row], cuda: list[Row], before: list[Row], shown: int = 1
 
 
 def _families(rows: list[Row]) -> list[tuple[str, float]]:
-    """Slowness of correctly rounded float64 products of each family, at the size where it is greater."""
+    """Slowness of correctly rounded float64 products of each family, at the size where it is greater; on GPUs on an
+    H100.
+    """
     found: dict[str, float] = {}
     for row in rows:
-        if row["call"] == "correctly-rounded":
+        if row["call"] == "correctly-rounded" and "H100" in row.get("gpu", "H100"):
             found[row["family"]] = max(found.get(row["family"], 0.0), row["times_normal"])
     return sorted(found.items(), key=lambda pair: pair[1])
 

@@ -163,6 +163,12 @@ def main() -> None:
     chosen = parser.parse_args()
     warm_up()
     common, rows, broken = machine(), [], []
+    # Rows of other processors and cards stay.
+    key, card = ("cpu", "device", "threads", "n", "call", "family"), {}
+    if chosen.device != "cpu":
+        import torch
+
+        key, card = ("gpu", *key[1:]), {"gpu": torch.cuda.get_device_name()}
     name = f"wide_data_{'cpu' if chosen.device == 'cpu' else 'cuda'}"
     threads = {"threads": chosen.threads} if chosen.device == "cpu" else {}
     for n in chosen.n:
@@ -185,7 +191,7 @@ def main() -> None:
                 predicted = prismm.explain(a, b, **given).predicted_seconds
                 ratios.append(times)
                 rows.append({
-                    "device": chosen.device, "threads": chosen.threads, "n": n, "call": call, "family": family,
+                    "device": chosen.device, **card, "threads": chosen.threads, "n": n, "call": call, "family": family,
                     "times_normal": times, "ms": 1e3 * statistics.median(took), "least_ms": 1e3 * min(took),
                     "normal_ms": 1e3 * statistics.median(usual), "native_ms": 1e3 * statistics.median(native),
                     "predicted_ms": 1e3 * predicted,
@@ -199,7 +205,7 @@ def main() -> None:
                 )
                 if times > (8.0 if n >= 1024 else 15.0):
                     broken.append(f"{family}, n = {n}, {call}: {times:.1f} times normal data")
-                path = write(name, rows, ("device", "threads", "n", "call", "family"))
+                path = write(name, rows, key)
             middle = statistics.median(ratios)
             print(f"{n:5d} {call:18s} median {middle:.2f}x, worst {max(ratios):.2f}x", flush=True)
             if middle > 3.0:
