@@ -50,15 +50,6 @@ def folder_of(tree: Path, cache: Path) -> str:
     return folder
 
 
-def test_a_compiled_kernel_is_handed_out_without_a_look_at_numbas_settings(monkeypatch):
-    """Which reads the whole environment: programs ask for a kernel with each layout that is new to them."""
-    from prismm.cpu.kernels.energy import energy64
-
-    compiled = energy64.compile()
-    monkeypatch.setattr(jit, "_compiling", None)
-    assert energy64.compile() is compiled
-
-
 @pytest.mark.slow
 def test_the_folder_changes_with_any_kernel_source_and_with_nothing_else(tmp_path):
     tree, cache = tmp_path / "src", tmp_path / "cache"

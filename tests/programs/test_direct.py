@@ -8,6 +8,7 @@ import torch
 
 import prismm
 from prismm import Policy, emulate
+from prismm.core import jit
 from prismm.programs import direct, gemms
 from prismm.programs.recipe import Recipe
 from prismm.testing import HOSTILE, exact_gemm, exact_product
@@ -113,6 +114,17 @@ def test_an_engine_that_is_asked_for_meanwhile(seed, monkeypatch):
     assert torch.equal(run(a, b), a @ b)
     monkeypatch.setenv("PRISMM_ENGINE", "cpu:float64")
     assert run(a, b) is None
+
+
+def test_a_new_block_asks_for_no_compiled_kernel_again(seed, monkeypatch):
+    """Numba reads the whole environment whenever it is asked, which takes longer than a product."""
+    a, b, _ = operands(seed, torch.float64)
+    with emulate("native"):
+        expected = a @ b
+    monkeypatch.setattr(jit, "_compiling", None)
+    with emulate("native"):
+        assert torch.equal(a @ b, expected)
+        assert torch.allclose(b.T @ a.T, expected.T)
 
 
 def test_settings_of_torch_are_asked_in_every_call(seed):

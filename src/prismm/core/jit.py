@@ -135,16 +135,15 @@ class Kernel:
 
     def compile(self) -> Any:
         """The compiled function, from disk where it is there."""
-        if self._compiled is None:
-            with _compiling():
-                if self._compiled is None:  # nor by a thread that this one has waited for
-                    dispatcher = _dispatcher(self.function, self._fastmath, self._nogil, KernelCompiler)
-                    dispatcher._cache = self._file()
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
-                        dispatcher.compile(self.signature)
-                    dispatcher.disable_compile()
-                    self._compiled = dispatcher
+        with _compiling():
+            if self._compiled is None:
+                dispatcher = _dispatcher(self.function, self._fastmath, self._nogil, KernelCompiler)
+                dispatcher._cache = self._file()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
+                    dispatcher.compile(self.signature)
+                dispatcher.disable_compile()
+                self._compiled = dispatcher
         return self._compiled
 
     def is_on_disk(self) -> bool:

@@ -98,7 +98,7 @@ def _weighs_residues(m: int, k: int, n: int, dtype: torch.dtype) -> bool:
 def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, count: int) -> Run:
     """count: of the real and imaginary parts of a result, which is a new tensor without gaps."""
     precision, full = environment.float32_precision(), environment.FULL
-    energy, place = (energy32 if single else energy64).compile(), _place()[0]
+    energy, place = _energy(single), _place()[0]
 
     def run(*args: Any) -> Any:
         if (single and precision() not in full) or _autocast():
@@ -115,6 +115,12 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, coun
         return value if energy(0, 0, place) == 0.0 and energy_of(value) < _INF else None
 
     return run
+
+
+@functools.cache
+def _energy(single: bool) -> Any:
+    """The compiled kernel. To ask for it once more has Numba read the whole environment, for each new layout."""
+    return (energy32 if single else energy64).compile()
 
 
 @functools.cache
