@@ -44,7 +44,7 @@ def main() -> None:
         ways |= {x: lambda a=a, b=b, s=scheme: prismm.matmul(a, b, scheme=s, accuracy="native") for x in SHARES}
         times = {}
         for shares, way in ways.items():
-            # What was planned with another number is forgotten, so that these do not take turns.
+            # Earlier plans are cleared: each way has to be planned with its own number of shares.
             calls.forget()
             with (
                 patch.object(words, "shares_for", lambda *rest, shares=shares: shares),

@@ -147,32 +147,35 @@ class _OfSciPy:
 
     def getrf(self, out: Floats) -> tuple[NDArray[np.intp], int]:
         lu, pivots, info = self._lapack.dgetrf(out, overwrite_a=1)
-        return np.asarray(_kept(out, lu, pivots), np.intp), info
+        _put(lu, out)
+        return np.asarray(pivots, np.intp), info
 
     def getrs(self, lu: Floats, pivots: NDArray[np.intp], out: Floats) -> None:
-        _kept(out, self._lapack.dgetrs(lu, pivots, out, trans=1, overwrite_b=1)[0])
+        _put(self._lapack.dgetrs(lu, pivots, out, trans=1, overwrite_b=1)[0], out)
 
     def trtri(self, out: Floats, lower: bool, unit: bool) -> int:
         found, info = self._lapack.dtrtri(out, lower=int(lower), unitdiag=int(unit), overwrite_c=1)
-        return int(_kept(out, found, info))
+        _put(found, out)
+        return int(info)
 
     def trsm(self, upper: Floats, out: Floats) -> None:
-        _kept(out, self._blas.dtrsm(1.0, upper, out, overwrite_b=1))
+        _put(self._blas.dtrsm(1.0, upper, out, overwrite_b=1), out)
 
     def potrf(self, out: Floats) -> int:
         found, info = self._lapack.dpotrf(out, lower=1, clean=0, overwrite_a=1)
-        return int(_kept(out, found, info))
+        _put(found, out)
+        return int(info)
 
     def potri(self, out: Floats) -> int:
         found, info = self._lapack.dpotri(out, lower=1, overwrite_c=1)
-        return int(_kept(out, found, info))
+        _put(found, out)
+        return int(info)
 
     def potrs(self, factor: Floats, out: Floats) -> None:
-        _kept(out, self._lapack.dpotrs(factor, out, lower=1, overwrite_b=1)[0])
+        _put(self._lapack.dpotrs(factor, out, lower=1, overwrite_b=1)[0], out)
 
 
-def _kept(out: Floats, found: Floats, answer: Any = None) -> Any:
-    """The answer, after what was found is where it belongs."""
-    if found is not out and not np.shares_memory(found, out):
+def _put(found: Floats, out: Floats) -> None:
+    """Copy a result to out, unless SciPy computed it there."""
+    if not np.shares_memory(found, out):
         out[...] = found
-    return answer

@@ -169,12 +169,7 @@ class _Mode(TorchDispatchMode):
         if role is None:
             role = self.roles[func] = _role_of(func)
         if isinstance(role, int):
-            # Operators that make a product are none of the program's: outer blocks let them pass.
-            intercept.BUSY.depth = True
-            try:
-                return self.block.product(role, func, args, kwargs)
-            finally:
-                intercept.BUSY.depth = False
+            return intercept.product_of(self.block, role, func, args, kwargs)
         if role == _COMPOSITE:
             # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
             with self:

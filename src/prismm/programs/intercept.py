@@ -98,7 +98,7 @@ def key() -> Any:
     else has kernels for it.
     """
     try:
-        found, beneath = torch._C._dispatch_key_parse(_KEY), torch._C._dispatch_key_parse(_BENEATH)
+        found, beneath = torch._C._dispatch_key_parse(_KEY), _key_beneath()
         untraced(key.__wrapped__)
     except (AttributeError, RuntimeError):
         return None
@@ -117,8 +117,14 @@ def key() -> Any:
     return found
 
 
+@functools.cache
+def _key_beneath() -> Any:
+    """The key whose kernels stand below autograd."""
+    return torch._C._dispatch_key_parse(_BENEATH)
+
+
 def _library(name: str) -> tuple[torch.library.Library, torch.library.Library]:
-    """A key's library for operators, which fall through until they have kernels, and what lets them."""
+    """Two libraries of a key: the first lets every operator fall through, the second takes kernels."""
     everything = torch.library.Library("_", "IMPL", name)
     everything.fallback(torch.library.fallthrough_kernel, name)
     return everything, torch.library.Library("aten", "IMPL", name)
@@ -177,12 +183,21 @@ def _product(key: Any, number: int, function: Any) -> Callable[..., Any]:
 
 def beneath_autograd(function: Any, args: Any) -> Any:
     """The operator, whose product the thread's block makes below autograd."""
-    found = torch._C._dispatch_key_parse(_BENEATH)
-    _include(found, True)
+    beneath = _key_beneath()
+    _include(beneath, True)
     try:
         return function(*args)
     finally:
-        _include(found, False)
+        _include(beneath, False)
+
+
+def product_of(block: Block, number: int, function: Any, args: Any, kwargs: Any) -> Any:
+    """The product by a block. Operators that make it are none of the program's: outer blocks let them pass."""
+    BUSY.depth = True
+    try:
+        return block.product(number, function, args, kwargs)
+    finally:
+        BUSY.depth = False
 
 
 def _beneath(key: Any, number: int, function: Any) -> Callable[..., Any]:
@@ -190,11 +205,9 @@ def _beneath(key: Any, number: int, function: Any) -> Callable[..., Any]:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         _include(key, False)
-        BUSY.depth = True
         try:
-            return _get(_BLOCK).product(number, function, args, kwargs)
+            return product_of(_get(_BLOCK), number, function, args, kwargs)
         finally:
-            BUSY.depth = False
             _include(key, True)
 
     return untraced(kernel)

@@ -1,4 +1,4 @@
-"""Products on a GPU to whose rows one is added, as the bias of a layer is: found and queued at once."""
+"""Products on a GPU with the same row added to each of their rows, as a layer's bias is, by one look-up."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def multiply(
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
         # A sum has to be looked at in any case: C may carry it beyond the end, though AB is ordinary.
-        # Of a long sum `ordinary` would ask again what is known.
+        # For a long sum that is `known` to be safe, `ordinary` would sum the same squares a second time.
         if not plain or not ((known and _long(a.shape[1], out.dtype)) or ordinary(x, y, out)):
             _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
@@ -451,7 +451,8 @@ def _overflowed(
 
 def wide_and_long(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether a float64 sum is so long, of numbers so large, that any entry may hide an overflow."""
-    return a.shape[1] >= 1 << 24 and not (_energy(a) < 2.0**80 and _energy(b) < 2.0**80)
+    with np.errstate(all="ignore"):
+        return a.shape[1] >= 1 << 24 and not _small(a, b)
 
 
 def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:
