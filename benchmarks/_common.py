@@ -27,8 +27,11 @@ def warm_up(seconds: float = 3.0) -> None:
         x @ x
 
 
-def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair.
+def interleaved(
+    ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int, renew: Callable[[], object] = bool
+) -> dict[str, float]:
+    """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair. renew: is called before
+    every call, untimed, to give it other operands.
 
     OpenBLAS's threads go on spinning for about 0.1 s after a product and take half of a processor from whoever comes
     next, so each turn is a pause, untimed calls for 10 ms (one at least), then timed calls for 10 ms (one at least) of
@@ -41,6 +44,7 @@ def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int
             for _ in ("warm", "timed"):
                 turn: list[float] = []
                 while sum(turn) < 0.01:
+                    renew()
                     start = time.perf_counter()
                     call()
                     turn.append(time.perf_counter() - start)

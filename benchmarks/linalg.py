@@ -13,17 +13,17 @@ long.
   bound_ulps is the largest proved bound, correctly_rounded the share of components proved to be RN(exact), rounded the
   share that is. bound_ratio is the worst error over its bound, other_ulps the other's worst error.
 
-On a GPU every call finds its operands at another address than the one before. A product's time is a quarter of that of
-four calls in a row, so the host prepares a call while the GPU computes the one before; a solution's is that of one call
-on an idle GPU. --check fails if a GPU is too slow from n = 4096 on. Required: whole products take 1.6 times as long,
-cuBLAS's syrk longer, 2.5 times in float32; solutions at most 6 times as long as torch's, unproved ones twice.
+On a CPU every call gets operands of its own, drawn anew. On a GPU every call finds its operands at another address than
+the one before. A product's time is a quarter of that of four calls in a row, so the host prepares a call while the GPU
+computes the one before; a solution's is that of one call on an idle GPU. --check fails if a GPU is too slow from
+n = 4096 on. Required: whole products take 1.6 times as long, cuBLAS's syrk longer, 2.5 times in float32; solutions at
+most 6 times as long as torch's, unproved ones twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import functools
 import itertools
 import statistics
 import sys
@@ -75,9 +75,9 @@ def row(device: str, call: str, n: int, other: str, found: dict[str, float], **m
 # --- Exact values -----------------------------------------------------------------------------------------------------
 
 
-def system(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def system(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(a, b, z): the solution of ax = b is z/DENOMINATOR."""
-    rng = np.random.default_rng(n)
+    rng = np.random.default_rng(seed)
     a = np.rint(rng.standard_normal((n, n)) * 2.0**20)
     z = rng.integers(1, 2**13, n) * rng.choice([-1, 1], n)
     # Sums of integers below 2^53 are exact in any order.
@@ -144,37 +144,60 @@ class Sample:
 # --- On a CPU ---------------------------------------------------------------------------------------------------------
 
 
-def on_cpu(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> dict[str, float]:
-    found = interleaved(ours, theirs, repeats)
+def on_cpu(
+    ours: Callable[[Any], Any], theirs: Callable[[Any], Any], repeats: int, operands: Iterator[Any]
+) -> dict[str, float]:
+    """Of calls that each get operands of their own."""
+    held = [next(operands)]
+
+    def renew() -> None:
+        held[0] = next(operands)
+
+    found = interleaved(lambda: ours(held[0]), lambda: theirs(held[0]), repeats, renew)
     return {("other_ms" if key == "numpy_ms" else key): value for key, value in found.items()}
 
 
 def solves(n: int, repeats: int) -> Iterator[dict[str, Any]]:
-    a, b, z = system(n)
+    a, b, z = system(n, n)
     plain = np.linalg.solve(a, b)
     for name, keywords in SOLVES.items():
         x, report = prismm.linalg.solve(a, b, full_output=True, **keywords)
         found = on_cpu(
-            lambda keywords=keywords: prismm.linalg.solve(a, b, **keywords), lambda: np.linalg.solve(a, b), repeats
-        )
+            lambda x, keywords=keywords: prismm.linalg.solve(*x[:2], **keywords), lambda x: np.linalg.solve(*x[:2]),
+            repeats, (system(n, seed) for seed in itertools.count(n + 1)),
+        )  # fmt: skip
         yield row(
             "cpu", name, n, "numpy.linalg.solve", found, **judged(x, z, report.bounds, plain),
             correctly_rounded=float(report.correctly_rounded.mean()),
         )  # fmt: skip
 
 
+def pairs(n: int, dtype: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Matrices of random normal numbers, each with its copy."""
+    rng = np.random.default_rng(n)
+    while True:
+        a = rng.standard_normal((n, n)).astype(dtype)
+        yield a, a.copy()
+
+
 def products(n: int, repeats: int) -> Iterator[dict[str, Any]]:
     for dtype, (name, keywords) in itertools.product((np.float64, np.float32), PRODUCTS.items()):
-        a = np.random.default_rng(n).standard_normal((n, n)).astype(dtype)
-        other, sample = a.copy(), Sample(a, True)
-        call = functools.partial(prismm.linalg.gram, a, **keywords)
-        whole = functools.partial(prismm.gemm, a, other, trans_a="T", **keywords)
-        mine, theirs = call(), whole()
+        operands = pairs(n, dtype)
+        first = next(operands)
+        sample = Sample(first[0], True)
+
+        def call(x: tuple[np.ndarray, np.ndarray], keywords: dict[str, Any] = keywords) -> Any:
+            return prismm.linalg.gram(x[0], **keywords)
+
+        def whole(x: tuple[np.ndarray, np.ndarray], keywords: dict[str, Any] = keywords) -> Any:
+            return prismm.gemm(*x, trans_a="T", **keywords)
+
+        mine, theirs = call(first), whole(first)
         assert np.array_equal(mine, mine.T), name
         yield row(
-            "cpu", f"gram, {name}", n, "whole product", on_cpu(call, whole, repeats), dtype=np.dtype(dtype).name,
-            same_bits=np.array_equal(np.tril(mine), np.tril(theirs)), other_error=sample.error(theirs),
-            **sample.judged(mine, name == "correctly rounded"),
+            "cpu", f"gram, {name}", n, "whole product", on_cpu(call, whole, repeats, operands),
+            dtype=np.dtype(dtype).name, same_bits=np.array_equal(np.tril(mine), np.tril(theirs)),
+            other_error=sample.error(theirs), **sample.judged(mine, name == "correctly rounded"),
         )  # fmt: skip
 
 
@@ -289,7 +312,7 @@ def gpu_products(n: int, repeats: int) -> Iterator[dict[str, Any]]:
 def gpu_solves(n: int, repeats: int) -> Iterator[dict[str, Any]]:
     import torch
 
-    matrix, right, z = system(n)
+    matrix, right, z = system(n, n)
     x, y = torch.from_numpy(matrix).cuda(), torch.from_numpy(right[:, None]).cuda()
     a, b = in_turn(x), in_turn(y)
     plain = torch.linalg.solve(x, y).cpu().numpy()

@@ -180,6 +180,20 @@ def test_gemm_entries_are_rounded_as_a_whole(dtype, seed, rng):
         assert_same_bits(out, exact_gemm(alpha, a, b, beta, c).rounded(dtype))
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, "int32"])
+@pytest.mark.parametrize("lie", [lambda x: x, lambda x: x.T.copy().T, lambda x: np.repeat(x, 2, axis=1)[:, ::2]])
+def test_gathered_vectors_are_those_of_the_operands(lie, dtype, rng):
+    """However they lie in memory: by rows, by columns, with gaps."""
+    a, b = (lie((rng.standard_normal(shape) * 99).astype(dtype)) for shape in ((21, 700), (700, 25)))
+    i, j = rng.integers(0, 21, 60), rng.integers(0, 25, 60)
+    for part, whole in enumerate(real_parts(a @ b)):
+        for piece in gathered(a, b, Entries(part, i, j), (part,)):
+            rows, columns = piece.rows[piece.ri], piece.columns[piece.ci]
+            if np.dtype(dtype).kind != "c":
+                assert np.array_equal(rows, a[i[piece.where]]) and np.array_equal(columns, b.T[j[piece.where]])
+            np.testing.assert_allclose((rows * columns).sum(1), whole[i[piece.where], j[piece.where]], 1e-3, 1.0)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_pieces_cover_every_entry_once(order, rng, monkeypatch):
     """Rows and columns gathered in small pieces: each entry in exactly one, with its own row and column.

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from prismm.core.workspace import Arena
 
 
+_STRIP = 32
+"""Columns that are copied at a time out of a matrix whose columns lie together."""
+
+
 def finite_abs(z: complex) -> float:
     """|z|, or the largest float where it is beyond."""
     return min(math.hypot(z.real, z.imag), sys.float_info.max)
@@ -151,13 +155,22 @@ class _Unlocked:
         self.__array_interface__ = interface
 
 
-def for_kernels(x: NDArray[Any], dtype: Any = "float64") -> NDArray[Any]:
+def for_kernels(x: NDArray[Any], dtype: Any = "float64", room: NDArray[Any] | None = None) -> NDArray[Any]:
     """x as contiguous float64 (or another type), exactly. Compiled kernels take no read-only arrays, so one comes back
-    unmarked: never write it.
+    unmarked: never write it. room: where a copy goes, of that type and x's shape; else it has memory of its own.
     """
     import numpy as np
 
-    return unlocked(np.ascontiguousarray(x, dtype=dtype))
+    if x.flags.c_contiguous and x.dtype == dtype:
+        return unlocked(x)
+    copied = np.empty(x.shape, dtype) if room is None else room
+    if x.ndim != 2 or x.flags.c_contiguous or abs(x.strides[0]) >= abs(x.strides[1]):
+        copied[...] = x
+        return copied
+    # Columns lie together: copied some at a time, they stay in the cache until whole lines of the rows are written.
+    for j in range(0, x.shape[1], _STRIP):
+        copied[:, j : j + _STRIP] = x[:, j : j + _STRIP]
+    return copied
 
 
 def unlocked(x: NDArray[Any]) -> NDArray[Any]:

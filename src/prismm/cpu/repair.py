@@ -15,6 +15,7 @@ import numpy as np
 from prismm.core import accuracy, threads
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout, real_operands
+from prismm.core.workspace import Workspace
 from prismm.cpu.engines.base import INT8_BLOCK
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def gathered(
     if entries.i.size == 0:
         return
     columns = np.unique(entries.j)
-    length = max(1, a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts))
-    step = max(1, _GATHER_BYTES // (8 * length))
+    length = a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts)
+    step = max(1, _GATHER_BYTES // (8 * max(1, length)))
     # A plain matrix is its own gathering of rows.
     in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
     rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
@@ -86,41 +87,46 @@ def gathered(
     # In order of rows, so that the entries of a piece are a range.
     order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
     sorted_i = entries.i if in_place else entries.i[order]
-    for r0 in range(0, rows.size, row_step):
-        piece = rows[r0 : r0 + row_step]
-        lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
-        here = order[lo:hi]
-        left = for_kernels(a) if in_place else _vectors(a[piece], parts, left=True)
-        for c0 in range(0, columns.size, step):
-            chosen = columns[c0 : c0 + step]
-            j = entries.j[here]
-            # Of many columns, only those that are met in this piece are gathered.
-            where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
-            if where.size == 0:
-                continue
-            used = np.unique(entries.j[where]) if columns.size > step else chosen
-            right = _columns(b, used, parts, workers)
-            yield Gathered(
-                left,
-                right,
-                np.searchsorted(piece, entries.i[where]),
-                np.searchsorted(used, entries.j[where]),
-                piece,
-                used,
-                where,
-            )
+    with Workspace() as workspace:
+        room, opposite = (
+            workspace.empty((min(step, count), length), np.float64)
+            for count in (0 if in_place else rows.size, columns.size)
+        )
+        for r0 in range(0, rows.size, row_step):
+            piece = rows[r0 : r0 + row_step]
+            lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+            here = order[lo:hi]
+            left = for_kernels(a) if in_place else _vectors(_taken(a, piece, 0), parts, room[: piece.size], left=True)
+            for c0 in range(0, columns.size, step):
+                chosen = columns[c0 : c0 + step]
+                j = entries.j[here]
+                # Of many columns, only those that are met in this piece are gathered.
+                where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
+                if where.size == 0:
+                    continue
+                used = np.unique(entries.j[where]) if columns.size > step else chosen
+                right = _columns(b, used, parts, workers, opposite[: used.size])
+                yield Gathered(
+                    left,
+                    right,
+                    np.searchsorted(piece, entries.i[where]),
+                    np.searchsorted(used, entries.j[where]),
+                    piece,
+                    used,
+                    where,
+                )
 
 
-def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int) -> NDArray[np.float64]:
-    """The columns `used` of b as contiguous rows; in compiled code and in parallel where b is plain float64."""
+def _columns(
+    b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int, out: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The columns `used` of b as contiguous rows, in `out`; compiled and in parallel where b is plain float64."""
     # Too few elements to wake workers for, or not as the kernel reads them.
     if b.dtype != np.float64 or not b.flags.c_contiguous or used.size * b.shape[0] < 1 << 14:
-        return _vectors(b[:, used], parts, left=False)
+        return _vectors(_taken(b, used, 1), parts, out, left=False)
     from prismm.cpu.kernels.dot import gather_columns
 
-    k = b.shape[0]
-    out = np.empty((used.size, k))
-    source = for_kernels(b)
+    k, source = b.shape[0], for_kernels(b)
     # A multiple of eight rows, a cache line of what is written: workers seldom share one.
     step = -(-k // workers) + 7 & ~7
     threads.spread(
@@ -129,12 +135,21 @@ def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], w
     return out
 
 
-def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
-    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the
-    right.
+def _taken(x: NDArray[Any], index: NDArray[np.int64], axis: int) -> NDArray[Any]:
+    """Those rows or columns of x, in the order in which it lies in memory: an index alone takes columns slowly."""
+    if x.flags.c_contiguous:
+        return x.take(index, axis)
+    return x.T.take(index, 1 - axis).T if x.flags.f_contiguous else x[index] if axis == 0 else x[:, index]
+
+
+def _vectors(
+    x: NDArray[Any], parts: tuple[int, ...], out: NDArray[np.float64], *, left: bool
+) -> NDArray[np.float64]:  # fmt: skip
+    """Real vectors as contiguous float64 rows, in `out` unless they are such rows; for complex data [re, ∓im] on the
+    left, [re, im] or [im, re] on the right.
     """
     if not np.iscomplexobj(x):
-        return for_kernels(x if left else x.T)
+        return for_kernels(x if left else x.T, room=out)
     # `real_operands` lays out both operands, and only one is wanted.
     dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
     pieces = []
@@ -143,7 +158,7 @@ def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[
             pieces.append(real_operands(x, dummy.T, part)[0])
         else:
             pieces.append(real_operands(dummy.T, x, part)[1].T)
-    return np.ascontiguousarray(np.concatenate(pieces, axis=1), dtype=np.float64)
+    return np.concatenate(pieces, axis=1, out=out)
 
 
 def in_slices(task: Any, count: int, workers: int) -> None:

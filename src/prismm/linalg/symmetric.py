@@ -457,7 +457,8 @@ def _transposed(x: Any, conjugate: bool) -> Any:
     x = _swapped(x)
     if not conjugate:
         return x
-    return x.conj().resolve_conj() if arrays.is_tensor(x) else np.conj(x)
+    # The function of NumPy copies real arrays, its method does not.
+    return x.conj().resolve_conj() if arrays.is_tensor(x) else x.conj()
 
 
 def _joined(blocks: list[Any], axis: int) -> Any:

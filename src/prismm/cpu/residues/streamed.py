@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 PANEL_ROWS = 4128
 """Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
+PIECE_ROWS = 256
+"""About so many rows of A are split at a time: a copy of rows that are not contiguous takes no new pages."""
+
 
 def block_columns(n: int, splitter: Splitter, workers: int, lower: bool = False) -> int:
     """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all. lower: all of them are joined
@@ -133,7 +136,7 @@ class _Rows:
     ) -> None:
         self.a, self.first, self.last, self.splitter = a, first, last, splitter
         self.residues = workspace.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
-        pieces = workers * max(1, (last - first) // 1024)
+        pieces = workers * max(1, (last - first) // (workers * PIECE_ROWS))
         self.step = max(1, -(-(last - first) // pieces))
         self.starts = range(first, last, self.step)
         self.when = 0.0
