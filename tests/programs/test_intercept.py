@@ -176,8 +176,50 @@ def test_a_block_knows_what_the_one_before_it_met(seed, monkeypatch):
         block(run)()
     found = [(row.module, row.where, row.backward, row.count) for row in record.rows]
     assert sorted(found) == sorted((*place, 4 * count) for *place, count in expected)
-    with pytest.raises(TypeError), emulate("native"):
+    with pytest.raises(TypeError), emulate(reproducible=True):
         run()
+
+
+def test_a_new_block_knows_what_blocks_with_its_policy_met(seed, monkeypatch):
+    """Its record has the same rows, as its own; other policies, dependencies and blocks around it decide anew."""
+    model, x = branches(seed)
+
+    def rows(*policy: Any, **keywords: Any) -> list[Any]:
+        with emulate(*policy, **keywords) as record:
+            for _ in range(2):
+                model(x).sum().backward()
+        return sorted((*row.call.key[:-3], row.method, row.rule, row.count) for row in record.rows)
+
+    expected = {name: rows(**keywords) for name, keywords in _ASKED.items()}
+    assert len({str(some) for some in expected.values()}) == len(expected)
+    first = Block._first
+    looked: list[Any] = []
+    monkeypatch.setattr(Block, "_first", lambda self, *args: looked.append(args) or first(self, *args))
+    for name, keywords in _ASKED.items():
+        assert rows(**keywords) == expected[name]
+    assert not looked
+    assert rows("correctly-rounded") and looked
+    looked.clear()
+    assert rows(dependencies=True) == expected["default"] and looked
+    looked.clear()
+    with emulate(reproducible=True):
+        assert rows() == expected["default"] and looked
+        looked.clear()
+    assert rows() == expected["default"] and not looked
+
+
+_ASKED: dict[str, dict[str, Any]] = {
+    "default": {}, "reproducible": {"reproducible": True}, "engine": {"reproducible": True, "engine": "cpu:float64"},
+}  # fmt: skip
+
+
+def test_a_product_that_is_looked_at_after_all_counts_once():
+    """One whose result is not finite goes the long way in a new block, too."""
+    a, b = torch.full((2, 3), 1e200, dtype=torch.float64), torch.full((3, 2), 1e200, dtype=torch.float64)
+    for x, y in ((a, torch.ones_like(b)), (a, b), (a, b)):
+        with emulate("native") as record:
+            product = x @ y
+        assert [row.count for row in record.rows] == [1] and torch.isinf(product).all() == (y is b)
 
 
 def test_a_block_with_other_settings_finds_out_for_itself(monkeypatch):

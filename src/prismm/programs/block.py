@@ -1,7 +1,8 @@
 """A block of `emulate` in one thread: what it does with the products of the program that runs in it.
 
 What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
-described and entered into the record, and the others find all that in one dictionary.
+described and entered into the record, and the others find all that in one dictionary. Later blocks with the same policy
+begin with it (`decisions`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from prismm.core import arrays
 from prismm.errors import PrismmError
 from prismm.programs import direct, direct_cuda, gemms, intercept
+from prismm.programs.decisions import Decision, Decisions
 from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place, Spot, Spots
 from prismm.programs.recipe import Recipe
@@ -42,8 +44,8 @@ _MOST = 1 << 18
 _LAYOUTS = 1 << 12
 """Layouts that are known of one place."""
 
-_TIMED = 8
-"""Products of a layout from a place that are timed on a GPU; one in twice as many after them."""
+_TIMED, _TIMED_LATER = 2, 16
+"""Products of a layout from a place that are timed on a GPU, and of how many after them one is."""
 
 
 class Known:
@@ -64,7 +66,7 @@ class Known:
     def is_timed(self) -> bool:
         """Whether the next one on a GPU is timed: events cost the host more than the launch. The first ones are."""
         self._calls += 1
-        return self._calls <= _TIMED or self._calls % (2 * _TIMED) == 0
+        return self._calls <= _TIMED or self._calls % _TIMED_LATER == 0
 
     def count(self, seconds: float) -> None:
         """One more that this thread made on a CPU."""
@@ -77,12 +79,14 @@ class Block:
     """One block in one thread, and in the threads that autograd lends it.
 
     outer: the block around it. mode: makes the dispatch mode that brings it products. chain: this block and those
-    around it, the innermost one first. depth: how many of the program's own modes are around it. meets_dynamo: whether
-    torch.compile came upon one of its products.
+    around it, the innermost one first. decisions: those of blocks before it; empty where it decides alone. depth: how
+    many of the program's own modes are around it. meets_dynamo: whether torch.compile came upon one of its products.
     """
 
-    def __init__(self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any], spots: Spots) -> None:
-        self.owner, self.outer = owner, outer
+    def __init__(
+        self, owner: emulate, outer: Block | None, mode: Callable[[Block], Any], spots: Spots, decisions: Decisions
+    ) -> None:
+        self.owner, self.outer, self.decisions = owner, outer, decisions
         # By the numbers that autograd gave their nodes: where the thread's forward products came from.
         self.origins: dict[int, Spot] = owner.origins.setdefault(threading.get_ident(), {})
         # A block that is open within itself counts once.
@@ -110,7 +114,8 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        found = known.get(_layout(number, *args))
+        key = _layout(number, *args)
+        found = known.get(key) or self._decided(spot, node is not None, known, key)
         if found is None or not found.torchs:
             if spot.place.internal:
                 return function(*args)
@@ -169,7 +174,7 @@ class Block:
             spot = self._spot_behind(node)
             known = spot.backward
         key = None if number < 0 or kwargs else _layout(number, *args)
-        found = None if key is None else known.get(key)
+        found = None if key is None else known.get(key) or self._decided(spot, node is not None, known, key)
         value = None if found is None else self._again(found, function, args, spot)
         return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
 
@@ -196,6 +201,21 @@ class Block:
         for block, tally in zip(self.chain, found.tallies, strict=True):
             block.owner.record.count(tally, seconds, events)
         return value
+
+    def _decided(self, spot: Spot, backward: bool, known: dict[Any, Known], key: Any) -> Known | None:
+        """What an earlier block found out about a product that is new here."""
+        found = self.decisions.get((spot.place, backward, key))
+        if found is None:
+            return None
+        return self._know(known, key, found, [found.entry(self.owner.record.take_number())])
+
+    def _know(self, known: dict[Any, Known], key: Any, found: Decision, calls: list[Call]) -> Known:
+        """Keep it, with a tally in each block of the chain, for calls like these."""
+        if len(known) >= _LAYOUTS:
+            known.clear()
+        tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
+        known[key] = one = Known(found.run, tallies, torchs=found.torchs, on_gpu=found.on_gpu, above=found.above)
+        return one
 
     def hidden(self, function: Any, what: str) -> None:
         """Enter an operator that multiplies out of reach."""
@@ -244,10 +264,10 @@ class Block:
             entered = rule if block is decided else None
             calls.append(block.enter(gemm, place, backward, method, entered, reason, clock, value))
         if key is not None and run is not None and not self.keeps_calls:
-            if len(known) >= _LAYOUTS:
-                known.clear()
-            tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
-            known[key] = Known(run, tallies, torchs=torchs, on_gpu=gemm.a.is_cuda, above=above)
+            decision = Decision(calls[0], run, torchs, gemm.a.is_cuda, above)
+            self._know(known, key, decision, calls)
+            if self.outer is None:
+                self.decisions[place, backward, key] = decision
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from prismm.errors import ArgumentError
 from prismm.programs import gemms, intercept
 from prismm.programs.block import Block
+from prismm.programs.decisions import Decisions, decisions_under
 from prismm.programs.places import Spot, Spots
 from prismm.programs.policy import Policy
 from prismm.programs.record import Record
@@ -108,16 +109,18 @@ class emulate(contextlib.ContextDecorator):
             from prismm.programs.attention import Decomposed
 
             block.enter_context(Decomposed())
-        outer, spots = intercept.innermost(), None
+        outer, spots, decisions = intercept.innermost(), None, Decisions()
         if outer is None:
             # What a thread has found out in a block, it knows in the next one with the same settings.
             settings = gemms.environment_key()
+            if not self.record.keeps_calls:
+                decisions = decisions_under(self.policy, settings)
             before, spots = self._entered.__dict__.pop("spots", (None, None))
             if spots is None or before != settings:
                 spots = Spots(self.models)
             spots.wake()
             block.callback(self._keep, settings, spots)
-        one = Block(self, outer, _Mode, spots or Spots(self.models))
+        one = Block(self, outer, _Mode, spots or Spots(self.models), decisions)
         block.callback(intercept.Interception(one, by_mode=one.follows).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()

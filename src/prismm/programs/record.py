@@ -74,7 +74,7 @@ class Call:
 class Row:
     """Products alike: the attributes of their first `Call`, how many they were, and their seconds together.
 
-    On a GPU the first ones of a place are timed, then one in sixteen; all others count as the mean of these.
+    On a GPU the first two of a place are timed, then one in sixteen; all others count as the mean of these.
     """
 
     call: Call
@@ -247,6 +247,8 @@ class Record:
         with self.lock:
             found = {key: list(row) for key, row in self._rows.items()}
             for call, (count, seconds, untimed) in self._tallies:
+                if not count:  # a product that had to be looked at after all
+                    continue
                 row = found.setdefault(call.key, [call, 0, 0.0])
                 row[1] += count
                 row[2] += seconds if not untimed else seconds * (count / (count - untimed))
