@@ -46,6 +46,34 @@ def test_known_products_are_those_of_matmul(recipe, kind, seed):
         assert row.count == 12 and row.seconds > 0.0
 
 
+@pytest.mark.parametrize("recipe", ["default", "reproducible"])
+def test_one_line_may_multiply_in_many_ways(recipe, seed, monkeypatch):
+    """Strides, alignments, streams, settings and derivatives change between products of one shape at one line."""
+    from prismm.cuda import calls
+
+    keywords, n, stream = RECIPES[recipe], 264, torch.cuda.Stream()
+    with prismm.emulate(**keywords) as record:
+        for turn in range(15):
+            a, b, more = drawn(seed + turn, (n, n), (n, n), (n * n + 1,), kind=torch.float64)
+            odd = more[1:].view(n, n)
+            pairs = [(a, b), (a, b.mT), (a.mT, b.mT), (odd, b), (a, a), (a, b[::2].repeat_interleave(2, 0)), (b.mT, a)]
+            if turn % 3 == 1:
+                pairs = pairs[::-1]
+            if turn == 6:
+                monkeypatch.setenv("PRISMM_ENGINE", "cuda:int8")
+            elif turn == 8:
+                monkeypatch.delenv("PRISMM_ENGINE")
+            if turn == 9:
+                calls.forget()
+            with torch.cuda.stream(stream if turn in (4, 5, 11) else torch.cuda.current_stream()):
+                for x, y in pairs:
+                    x = x.detach().requires_grad_(turn % 2 == 1)
+                    found, wanted = torch.mm(x, y), prismm.matmul(x.detach(), y, **keywords)
+                    torch.cuda.synchronize()
+                    judge.assert_same_bits(found.detach().cpu().numpy(), wanted.cpu().numpy())
+    assert sum(row.count for row in record.rows if row.operator == "mm") == 15 * 7
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("shape", [(1024, 1024, 1024), (300, 2000, 260), (512, 256, 768), (4, 256, 260, 256)], ids=str)
 def test_a_bias_that_the_kernel_adds_has_the_bits_of_an_addition(shape, kind, seed):

@@ -35,7 +35,7 @@ from prismm.cuda.backend import (
     with_promoted,
 )
 from prismm.cuda.execute import multiply, multiply_fast
-from prismm.cuda.fast_path import MOST_CALLS, PLAIN_ACCURACY, fast_path, fast_row, fast_sum
+from prismm.cuda.fast_path import MOST_CALLS, PLAIN_ACCURACY, fast_path, fast_row, fast_sum, repeated
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
 from prismm.cuda.report import report_of
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from prismm.cuda.backend import GpuCall
 
 
-__all__ = ["explain", "fast_path", "fast_row", "fast_sum", "forget", "gemm", "known", "matmul"]
+__all__ = ["explain", "fast_path", "fast_row", "fast_sum", "forget", "gemm", "known", "matmul", "repeated"]
 
 _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""

@@ -180,10 +180,11 @@ class Block:
 
     def _again(self, found: Known, function: Any, args: Any, spot: Spot) -> Any:
         """A product like one that was made before, counted; None for one that has to be looked at as the first was."""
-        clock = _Clock(args) if found.on_gpu and found.is_timed() else None
-        start = _clock()
+        timed = not found.on_gpu or found.is_timed()
+        clock = _Clock(args) if timed and found.on_gpu else None
         if clock is not None:
             clock.begin()
+        start = _clock() if timed else 0.0
         try:
             value = found.run(*args)
         except PrismmError as error:
@@ -301,6 +302,9 @@ class Block:
     def _spot_behind(self, node: Any) -> Spot:
         """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
         number = node._sequence_nr()
+        spot = self.origins.get(number)
+        if spot is not None and spot.owner is self.spots:
+            return spot
         for block in self.chain:
             spot = block.origins.get(number)
             if spot is not None:
@@ -388,7 +392,9 @@ def _layout(number: int, *args: Any) -> Any:
 
 def _wants_more(args: Any) -> bool:
     """Whether a call above autograd asks for derivatives, or comes where modes of functions see calls."""
-    return bool(_function_modes()) or (_grad_enabled() and any(x.requires_grad for x in args))
+    if _function_modes():
+        return True
+    return _grad_enabled() and (args[-1].requires_grad or args[-2].requires_grad or args[0].requires_grad)
 
 
 def _forget_older(origins: dict[int, Spot]) -> None:

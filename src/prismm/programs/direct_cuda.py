@@ -35,27 +35,43 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
         return None
     if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
         return None
-    from prismm.cuda.calls import fast_path
+    from prismm.cuda.calls import fast_path, repeated
 
     keywords, adds = recipe.asked(), gemm.c is not None
+    held: list[Any] = []
 
     def run(*args: Any) -> Any:
-        a, b = (x.detach() if x.requires_grad else x for x in args[-2:])
-        if adds and type(args[0]) in _PLAIN:
-            value = product_and_row(a, b, args[0].detach(), keywords)
+        for again in held:
+            value = again(args)
             if value is not None:
+                return value
+        a, b = (x.detach() if x.requires_grad else x for x in args[-2:])
+        c = None
+        if adds and type(args[0]) in _PLAIN:
+            c = args[0].detach()
+            value = product_and_row(a, b, c, keywords)
+            if value is not None:
+                _hold(held, repeated(a, b, c, keywords, args))
                 return value
         value = fast_path(a, b, keywords, None)
         if value is None:
             return otherwise(*args)
         if not adds:
+            _hold(held, repeated(a, b, None, keywords, args))
             return value
-        c = args[0]
-        if c.device != value.device or c.dtype is not value.dtype or type(c) not in _PLAIN:
+        if c is None or c.device != value.device or c.dtype is not value.dtype:
             return None
-        return value.add_(c.detach() if c.requires_grad else c)
+        return value.add_(c)
 
     return run
 
 
+def _hold(held: list[Any], again: Any) -> None:
+    """Keep what makes further products of a layout; of layouts that differ by their strides, say, the latest few."""
+    if again is not None:
+        held.append(again)
+        del held[:-_MOST_HELD]
+
+
+_MOST_HELD = 4
 _PLAIN = torch.Tensor, torch.nn.Parameter

@@ -33,6 +33,7 @@ from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, 
 from prismm.programs import derivatives
 from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
+from prismm.programs.rows import product_and_row
 
 Tensor = torch.Tensor
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -444,6 +445,10 @@ def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta
     """The kernel of gemm."""
     if _is_default(recipe) and a.ndim == 2:
         value: Tensor | None = fast_sum(c, a, b, alpha, beta)
+        if value is not None:
+            return value
+    if alpha == beta == 1 and a.is_cuda:
+        value = product_and_row(_plain(a), _plain(b), _plain(c), _keywords(recipe, None))
         if value is not None:
             return value
     operator = "baddbmm" if a.ndim == 3 else "addmv" if b.ndim == 1 else "addmm"
