@@ -13,10 +13,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, spoils, stream_of
+from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, shares_memory, spoils, stream_of
 from prismm.cuda.gemm.sum import spoilt
 from prismm.cuda.launch.settings import fingerprint_of_settings, reader_of_settings
 from prismm.cuda.operands import PreparedOnDevice
+from prismm.cuda.workspace import current_stream, kept
 
 if TYPE_CHECKING:
     import torch
@@ -245,6 +246,7 @@ def repeated(
     check, (read, place), born = _guards_of(*shown).check, reader_of_settings(), _forgotten
     call, index, settings = found.call, found.index, found.settings
     allocate, current_device = found.allocate, found.current_device
+    program, stream_at, shares = queued.program, current_stream(), shares_memory(queued)
 
     def again(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
         if not check(*tensors) or read(place) != settings or current_device() != index or born != _forgotten:
@@ -255,7 +257,13 @@ def repeated(
             at = result.data_ptr()
             if (left | right | at) & 15:
                 return None
-            run_in_workspace(call, queued, (left, right, at), () if row is None else (0, 0, tensors[0].data_ptr()))
+            more = () if row is None else (0, 0, tensors[0].data_ptr())
+            if shares:
+                stream = stream_at(index)
+                memory = kept(index, stream)
+                if memory and program.launch_at_once((left, right, at, memory, *more), stream):
+                    return result
+            run_in_workspace(call, queued, (left, right, at), more)
         except _no_memory():
             return None
         return result

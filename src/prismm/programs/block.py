@@ -218,12 +218,12 @@ class Block:
         known[key] = one = Known(found.run, tallies, torchs=found.torchs, on_gpu=found.on_gpu, above=found.above)
         return one
 
-    def hidden(self, function: Any, what: str) -> None:
-        """Enter an operator that multiplies out of reach."""
+    def hidden(self, name: str, what: str) -> None:
+        """Enter an operator, by its name in torch's schema, that multiplies out of reach."""
         node = _autograd_node()
         place = (self.spots.here() if node is None else self._spot_behind(node)).place
         if not place.internal:
-            self.hide(function._schema.name.removeprefix("aten::"), place, what)
+            self.hide(name.removeprefix("aten::"), place, what)
 
     def hide(self, operator: str, place: Place, what: str) -> None:
         """The same, of a place that is known."""

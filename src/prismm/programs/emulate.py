@@ -178,7 +178,7 @@ class _Mode(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         if role != _OTHER:
-            self.block.hidden(func, role)
+            self.block.hidden(func._schema.name, role)
         result = func(*args, **kwargs)
         if self.block.follows:
             self._follow(func, args, kwargs, result)

@@ -215,7 +215,7 @@ def _beneath(key: Any, number: int, function: Any) -> Callable[..., Any]:
 
 def _hidden(key: Any, function: Any) -> Callable[..., Any]:
     """The kernel of an operator that multiplies out of reach."""
-    what = gemms.hidden(function)
+    what, name = gemms.hidden(function), function._schema.name
     assert what is not None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -224,7 +224,7 @@ def _hidden(key: Any, function: Any) -> Callable[..., Any]:
             block = innermost() if _level() is None else None
             if block is not None and not getattr(BUSY, "depth", False):
                 _keep_uncompiled(block)
-                block.hidden(function, what)
+                block.hidden(name, what)
             return function(*args, **kwargs)
         finally:
             _exclude(key, False)
