@@ -19,7 +19,7 @@ import torch
 from prismm.core import arrays
 from prismm.errors import PrismmError
 from prismm.programs import direct, direct_cuda, gemms, intercept
-from prismm.programs.decisions import Decision, Decisions
+from prismm.programs.decisions import Decision, Decisions, keep
 from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place, Spot, Spots
 from prismm.programs.recipe import Recipe
@@ -68,12 +68,6 @@ class Known:
         self._calls += 1
         return self._calls <= _TIMED or self._calls % _TIMED_LATER == 0
 
-    def count(self, seconds: float) -> None:
-        """One more that this thread made on a CPU."""
-        for tally in self.tallies:
-            tally[0] += 1
-            tally[1] += seconds
-
 
 class Block:
     """One block in one thread, and in the threads that autograd lends it.
@@ -114,7 +108,7 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        key = _layout(number, *args)
+        key = _layout(number, args)
         found = known.get(key) or self._decided(spot, node is not None, known, key)
         if found is None or not found.torchs:
             if spot.place.internal:
@@ -133,7 +127,10 @@ class Block:
         start = _clock()
         value = found.run(*args)
         if value is not None:
-            found.count(_clock() - start)
+            seconds = _clock() - start
+            for tally in found.tallies:
+                tally[0] += 1
+                tally[1] += seconds
             if node is None and value.requires_grad:
                 self._remember(spot)
         return value
@@ -173,7 +170,7 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        key = None if number < 0 or kwargs else _layout(number, *args)
+        key = None if number < 0 or kwargs else _layout(number, args)
         found = None if key is None else known.get(key) or self._decided(spot, node is not None, known, key)
         value = None if found is None else self._again(found, function, args, spot)
         return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
@@ -192,10 +189,7 @@ class Block:
             raise
         if value is None:
             return None
-        if not found.on_gpu:
-            found.count(_clock() - start)
-            return value
-        seconds = events = None
+        seconds, events = (_clock() - start if timed else None), None
         if clock is not None:
             clock.stop()
             seconds, events = clock.seconds, clock.events
@@ -250,7 +244,7 @@ class Block:
             value = function(*args, **kwargs)
             clock.stop()
             if not isinstance(gemm, str):
-                run, torchs = function, True
+                run, torchs = direct.unchecked(function, gemm), True
             method, gemm = LEFT, gemms.unchecked(function, args, kwargs)
         else:
             try:
@@ -268,7 +262,7 @@ class Block:
             decision = Decision(calls[0], run, torchs, gemm.a.is_cuda, above)
             self._know(known, key, decision, calls)
             if self.outer is None:
-                self.decisions[place, backward, key] = decision
+                keep(self.decisions, (place, backward, key), decision)
         return value
 
     def _decide(self, operator: str, place: Place, backward: bool) -> tuple[Block, int | None]:
@@ -367,7 +361,7 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
     error.add_note(f"in {gemms.operator_of(function)} of module {place.module!r}, {place.where}")
 
 
-def _layout(number: int, *args: Any) -> Any:
+def _layout(number: int, args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
     added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
     for torch to refuse, as is a third one that does not broadcast.
@@ -375,19 +369,21 @@ def _layout(number: int, *args: Any) -> Any:
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
         return None
-    if not a.is_cpu:
-        if not a.is_cuda:
-            return None
-        key = number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)
-        if len(args) == 2:
-            return key
-        # There torch takes a number that lies on a CPU, too.
-        c = args[0]
-        return (*key, c.shape, c.dtype, type(c), c.device) if c.layout is _STRIDED else None
     if len(args) == 2:
-        return number, a.shape, b.shape, a.dtype, type(a), type(b)
+        if a.is_cpu:
+            return number, a.shape, b.shape, a.dtype, type(a), type(b)
+        return (number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)) if a.is_cuda else None
     c = args[0]
-    return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if c.layout is _STRIDED else None
+    if c.layout is not _STRIDED:
+        return None
+    if a.is_cpu:
+        return number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)
+    if not a.is_cuda:
+        return None
+    # There torch takes a number that lies on a CPU, too.
+    return (
+        number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b), c.shape, c.dtype, type(c), c.device,
+    )  # fmt: skip
 
 
 def _wants_more(args: Any) -> bool:

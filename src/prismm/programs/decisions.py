@@ -53,6 +53,11 @@ def decisions_under(policy: Policy, settings: Any) -> Decisions:
         if len(_KEPT) >= _MOST_POLICIES:
             _KEPT.clear()
         found = _KEPT[policy, settings] = {}
-    if len(found) >= _MOST:
-        found.clear()
     return found
+
+
+def keep(decisions: Decisions, key: Any, found: Decision) -> None:
+    """Add one."""
+    if len(decisions) >= _MOST:
+        decisions.clear()
+    decisions[key] = found

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Run] = {
     "mm": torch.mm,
     "addmm": torch.addmm,
     "bmm": torch.bmm,
@@ -74,6 +74,15 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
         m * k * n >= blas_threads.SHARED_WORK, size * (2 if gemm.dtype.is_complex else 1),
     )  # fmt: skip
     return run, _method(gemm, k)
+
+
+def unchecked(function: Any, gemm: Gemm) -> Run:
+    """Torch's own operator, called as fast as that goes."""
+    quick = _FUNCTIONS.get(gemm.operator)
+    if quick is None or gemm.target is not None:
+        run: Run = function
+        return run
+    return lambda *args: function(*args) if _function_modes() or _autocast() else quick(*args)
 
 
 def _method(gemm: Gemm, k: int) -> Method:

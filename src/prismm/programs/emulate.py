@@ -95,6 +95,7 @@ class emulate(contextlib.ContextDecorator):
         self.origins: dict[int, dict[int, Spot]] = {}
         self.producers: dict[int, tuple[Any, frozenset[int]]] = {}
         self._entered = threading.local()
+        self._decisions: tuple[Any, Decisions] | None = None
 
     def __call__(self, function: _F) -> _F:
         """The function with a block around each call."""
@@ -114,7 +115,7 @@ class emulate(contextlib.ContextDecorator):
             # What a thread has found out in a block, it knows in the next one with the same settings.
             settings = gemms.environment_key()
             if not self.record.keeps_calls:
-                decisions = decisions_under(self.policy, settings)
+                decisions = self._decisions_under(settings)
             before, spots = self._entered.__dict__.pop("spots", (None, None))
             if spots is None or before != settings:
                 spots = Spots(self.models)
@@ -125,6 +126,12 @@ class emulate(contextlib.ContextDecorator):
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()
         return self.record
+
+    def _decisions_under(self, settings: Any) -> Decisions:
+        """Those of the policy; to look a policy up takes longer than to open a block."""
+        if self._decisions is None or self._decisions[0] != settings:
+            self._decisions = settings, decisions_under(self.policy, settings)
+        return self._decisions[1]
 
     def _keep(self, settings: Any, spots: Spots) -> None:
         """Keep them for this thread's next block."""

@@ -161,29 +161,31 @@ class Spots:
 
     def here(self, above: int = 1) -> Spot:
         """Where the caller's product comes from; looked for that many frames above this one."""
-        call, kinds, modules, internal = self._call, self._kinds, [], False
-        user: Any = None
+        call, kinds, internal = self._call, self._kinds, False
+        modules: tuple[Any, ...] = ()
         frame: Any = sys._getframe(above)
+        # Up to the innermost line of the user's, and then for modules alone.
         while frame is not None:
             code = frame.f_code
             if code is call:
-                modules.append(frame.f_locals["self"])
+                modules += (frame.f_locals["self"],)
             else:
                 kind = kinds.get(code.co_filename)
                 if kind is None:
                     kind = kinds[code.co_filename] = _kind(code.co_filename)
                 if kind == "user":
-                    user = frame
                     break
                 internal = internal or kind == "prismm"
             frame = frame.f_back
-        # A spot holds its code, so that no other has that identity.
-        at: tuple[Any, ...] = (None, 0, internal) if user is None else (id(code), user.f_lasti, internal)
+        user = frame
         while frame is not None:
             if frame.f_code is call:
-                modules.append(frame.f_locals["self"])
+                modules += (frame.f_locals["self"],)
             frame = frame.f_back
-        key = (*at, *modules, *_SCOPES.names)
+        # A spot holds its code, so that no other has that identity.
+        key: tuple[Any, ...] = (None, 0, internal) if user is None else (id(code), user.f_lasti, internal)
+        if modules or _SCOPES.names:
+            key = *key, *modules, *_SCOPES.names
         found = self._known.get(key)
         if found is None:
             where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
@@ -212,7 +214,7 @@ class Spots:
         return self._of_places.setdefault(place, Spot(place, self))
 
 
-def _name(modules: list[Any], models: tuple[Any, ...]) -> str:
+def _name(modules: tuple[Any, ...], models: tuple[Any, ...]) -> str:
     """The innermost module's name, after the scopes that are open."""
     found = ""
     if modules:
