@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -211,6 +212,26 @@ def test_a_new_block_knows_what_blocks_with_its_policy_met(seed, monkeypatch):
 _ASKED: dict[str, dict[str, Any]] = {
     "default": {}, "reproducible": {"reproducible": True}, "engine": {"reproducible": True, "engine": "cpu:float64"},
 }  # fmt: skip
+
+
+def test_closed_blocks_are_freed_at_once(seed):
+    """Without Python's collector, with all that they found out."""
+    model, x = branches(seed)
+
+    def run() -> None:
+        with emulate("native"), prismm.scope("inner"), emulate(reproducible=True), contextlib.suppress(ValueError):
+            model(x).sum().backward()
+            raise ValueError
+
+    run()
+    gc.collect()
+    gc.disable()
+    try:
+        before = {id(one) for one in gc.get_objects() if isinstance(one, (emulate, Block))}
+        run()
+        assert not [one for one in gc.get_objects() if isinstance(one, (emulate, Block)) and id(one) not in before]
+    finally:
+        gc.enable()
 
 
 def test_a_product_that_is_looked_at_after_all_counts_once():

@@ -95,6 +95,10 @@ class Block:
         # The look-up of `known_product`, for the mode, which gets the same product next.
         self._met: tuple[Any, Any, Spot, Known] | None = None
 
+    def close(self) -> None:
+        """Hold nothing that holds this block: what it found is freed at once, not by Python's collector."""
+        self.chain, self.interception, self.mode = [], None, None
+
     def known_product(self, number: int, function: Any, args: Any) -> Any:
         """A product that torch makes, called above autograd, or one on a GPU of which no derivative is wanted; None for
         one that has to be `seen`.
@@ -297,12 +301,12 @@ class Block:
         """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
         number = node._sequence_nr()
         spot = self.origins.get(number)
-        if spot is not None and spot.owner is self.spots:
+        if spot is not None and spot.owner is self.spots.identity:
             return spot
         for block in self.chain:
             spot = block.origins.get(number)
             if spot is not None:
-                return spot if spot.owner is self.spots else self.spots.of(spot.place)
+                return spot if spot.owner is self.spots.identity else self.spots.of(spot.place)
         return self.spots.here()
 
     def enter(

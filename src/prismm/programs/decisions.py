@@ -6,7 +6,6 @@ for one (`block.Known`) follows from the policy, the settings, the place and the
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +37,8 @@ class Decision:
 
     def entry(self, number: int) -> Call:
         """The call as another record has it, untimed."""
-        found = copy.copy(self.call)
-        found.__dict__.update(index=number, seconds=0.0)
+        found = object.__new__(type(self.call))  # as `dataclasses.replace`, in a tenth of its time
+        found.__dict__.update(self.call.__dict__, index=number, seconds=0.0)
         return found
 
 

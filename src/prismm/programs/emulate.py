@@ -122,6 +122,7 @@ class emulate(contextlib.ContextDecorator):
             spots.wake()
             block.callback(self._keep, settings, spots)
         one = Block(self, outer, _Mode, spots or Spots(self.models), decisions)
+        block.callback(one.close)
         block.callback(intercept.Interception(one, by_mode=one.follows).end)
         self._entered.__dict__.setdefault("blocks", []).append(block)
         self.record.enter_block()

@@ -154,6 +154,8 @@ class Spots:
         from torch.nn import Module
 
         self.models, self._call = models, Module._wrapped_call_impl.__code__
+        # What its spots carry instead of this object, which holds them: nothing waits for Python's collector.
+        self.identity = object()
         self._known: dict[Any, Spot] = {}
         self._kinds: dict[str, str] = {}
         self._of_places: dict[Place, Spot] = {}
@@ -190,7 +192,7 @@ class Spots:
         if found is None:
             where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
             place = Place(_name(modules, self.models), where, internal)
-            found = self._known[key] = Spot(place, self, None if user is None else user.f_code)
+            found = self._known[key] = Spot(place, self.identity, None if user is None else user.f_code)
         return found
 
     def rest(self) -> None:
@@ -211,7 +213,7 @@ class Spots:
 
     def of(self, place: Place) -> Spot:
         """The spot of a place that another block has found."""
-        return self._of_places.setdefault(place, Spot(place, self))
+        return self._of_places.setdefault(place, Spot(place, self.identity))
 
 
 def _name(modules: tuple[Any, ...], models: tuple[Any, ...]) -> str:
