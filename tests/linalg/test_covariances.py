@@ -98,6 +98,12 @@ def complex_inputs(rng):
     yield drawn.real * 1e-200 + 1e100j * drawn.imag
     yield 1e15 - 1e15j + drawn
     yield np.full((4, 2), 0.1 + 0.2j)
+    # One part is constant, or nearly so, and the other one tiny.
+    for e in (-300, -410, -430, -480, -525, -700, -1000, -1070):
+        yield 1.0 + 1j * SMALL * 2.0**e
+        yield SMALL * 2.0**e + 3j
+        yield np.hstack([1e6 + 1j * SMALL * 2.0**e, SMALL + 1j * SMALL[::-1]])
+        yield np.hstack([1.0 + 1j * SMALL * 2.0**e, -2j + SMALL[::-1] * 2.0 ** (e // 2)])
 
 
 def exact_complex_covariance(x, ddof=1):

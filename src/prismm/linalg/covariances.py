@@ -48,6 +48,9 @@ TOP = 460
 TINY = 2.0**-800
 """Below this N may be so near to the end of the range that N₂ is not what it is elsewhere."""
 
+FAINT = 2.0**100
+"""Roots of smaller N₁·2^(-2·TOP), and what is left of them, may be."""
+
 
 def covariance(x: Any, /, *, ddof: int = 1) -> Any:
     """The covariance matrix of the columns of x, correctly rounded: every entry is the number nearest to the exact one.
@@ -126,10 +129,14 @@ def correlation(x: Any, /) -> Any:
 def _correlation(scatter: _Scatter) -> NDArray[Any]:
     """Of one matrix."""
     whole = scatter.parts[0]
-    squares = [whole.exact(i, i)[0] if wide else 1 for i, wide in enumerate(scatter.wide.tolist())]
-    spread = (np.diagonal(whole.high) > 0.0) | scatter.wide & np.array([square > 0 for square in squares], bool)
+    squares = np.diagonal(whole.high)
+    # Columns of complex numbers may be constant in one part and tiny in the other: roots of these would underflow.
+    apart = (squares < FAINT) & ((squares != 0.0) | np.diagonal(whole.doubtful)) | scatter.wide
+    spread = np.array(
+        [whole.exact(i, i)[0] > 0 if apart[i] else square > 0.0 for i, square in enumerate(squares)], bool
+    )
     known, format = spread[:, None] & spread, format_of(scatter.real)
-    unclear = (scatter.wide[:, None] | scatter.wide) & known
+    unclear = (apart[:, None] | apart) & known
     with np.errstate(all="ignore"):
         first, second = np.diagonal(whole.high) * 2.0 ** (-2 * TOP), np.diagonal(whole.low) * 2.0 ** (-2 * TOP)
         root = np.sqrt(first)
@@ -145,7 +152,7 @@ def _correlation(scatter: _Scatter) -> NDArray[Any]:
 
         high, low = _quotient(n.high, n.low, *denominator)
         high, low = np.where(known, high, 0.0), np.where(known, low, 0.0)
-        found = rounded_once(high, low, -2 * TOP, scatter.real, unclear, exact, n.mirror)
+        found = rounded_once(high, low, -2 * TOP, scatter.real, unclear | n.doubtful & known, exact, n.mirror)
         found[~known] = np.nan
         return found
 
