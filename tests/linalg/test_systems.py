@@ -124,6 +124,23 @@ def test_a_zero_among_others_has_a_tiny_bound():
     assert caught.value.result[0] == 1 / 3
 
 
+def test_what_cannot_be_solved_raises_without_a_proof_too():
+    def check(case):
+        a, b = case
+        with pytest.raises(NotCertified, match="singular") as caught:
+            prismm.linalg.solve(a, b, accuracy="fast")
+        assert caught.value.result is None and np.isinf(caught.value.report.bounds).all()
+
+    judge.assert_each(check, [
+        (np.ones((3, 3)), np.ones(3)), (np.zeros((2, 2)), np.eye(2)), (np.array([[1.0, 2.0], [2.0, 4.0]]), np.eye(2)),
+        (np.ones((2, 2), np.float32), np.ones(2, np.float32)), (np.ones((2, 2)) * 1j, np.ones(2)),
+        (np.stack([np.ones((2, 2))] * 2), np.ones(2)), (torch.ones(2, 2, dtype=torch.float64), torch.ones(2)),
+    ])  # fmt: skip
+    with pytest.raises(NotCertified, match="in 1 of 2"):
+        prismm.linalg.solve(np.stack([np.eye(2), np.ones((2, 2))]), np.ones(2), accuracy="fast")
+    assert (prismm.linalg.inv(np.diag([2.0, 4.0]), accuracy="fast") == np.diag([0.5, 0.25])).all()
+
+
 def test_singular_matrices_raise():
     def check(a):
         with pytest.raises(NotCertified, match="singular") as caught:

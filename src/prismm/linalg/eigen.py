@@ -39,6 +39,9 @@ STEPS = 6
 HEADROOM = 64
 """Sums of n products with vectors of length 1 are below n·2^2 times the largest entry; n < 2^60."""
 
+SMALL, MOST_SHIFT = 2.0**-300, 1000
+"""Matrices of entries below it are multiplied by a power of two, up to this one, for their proof."""
+
 
 @dataclass(frozen=True, eq=False)
 class EighReport:
@@ -159,18 +162,24 @@ def _pair(products: Products, a: Any, x: Any) -> list[Any]:
 
 
 def _scaled_proof(a: Any, w: Floats, v: Any, products: Products) -> EighReport:
-    """The bounds; of entries near the end of the range those of a·2^-HEADROOM, where that is exact. Bounds are never
-    NaN: a bound that is not known is infinite.
+    """The bounds; of entries near an end of the range those of a·2^-shift, where that is exact. Bounds are never NaN: a
+    bound that is not known is infinite.
     """
-    shift = 0
-    if float(abs(a).max()) >= 2.0 ** (1024 - HEADROOM):
+    largest_entry, shift = float(abs(a).max()), 0
+    if largest_entry >= 2.0 ** (1024 - HEADROOM):
         small, less = ldexp(a, -HEADROOM), np.ldexp(w, -HEADROOM)
         if (ldexp(small, HEADROOM) == a).all() and (np.ldexp(less, HEADROOM) == w).all():
             a, w, shift = small, less, HEADROOM
+    elif 0.0 < largest_entry < SMALL:
+        # Underflow, of which each bound takes account, would be all of it.
+        shift = max(int(np.frexp(largest_entry)[1]), -MOST_SHIFT)
+        a, w = ldexp(a, -shift), np.ldexp(w, -shift)
     report = _proved(a, w, v, products)
 
     def known(bound: Floats, most: float, by: int = 0) -> Floats:
-        return np.where(np.isnan(bound), most, np.ldexp(bound, by))
+        scaled = np.ldexp(bound, by)
+        scaled = np.where(np.ldexp(scaled, -by) < bound, np.nextafter(scaled, np.inf), scaled)
+        return np.where(np.isnan(bound), most, scaled)
 
     return EighReport(
         known(report.bounds, np.inf, shift), known(report.residuals, np.inf, shift), report.orthogonality,

@@ -62,8 +62,9 @@ def solve(
             NumPy array or torch tensor.
         b: (..., n, k), or (n,) for one right-hand side of every matrix; batches broadcast.
         accuracy: "native" (default), as above; "correctly-rounded", where every component is proved to be the nearest
-            number; a tolerance tol, with |x_i - exact| <= tol·|x_i| and half a unit in the last place; "fast", which
-            refines with exact residuals and proves nothing.
+            number (which one that is exactly 0 cannot be, unless zeros of a or a column without a residual tell); a
+            tolerance tol, with |x_i - exact| <= tol·|x_i| and half a unit in the last place; "fast", which refines with
+            exact residuals and proves nothing.
         assume: "pos" for a Hermitian matrix that is expected to be positive definite: factorised by Cholesky.
         full_output: return (x, `SolveReport`).
 
@@ -263,12 +264,20 @@ def _answer(
 
     result = source.returned(joined([unstacked(value.value, is_complex) for _, value, _, _ in ones], dtype))
     report = None
-    missed = [(solution, value, met) for met, value, solution, _ in ones if not met.all() and target.kind != "fast"]
+    fast = target.kind == "fast"
+    missed = [
+        (solution, value, met) for met, value, solution, _ in ones
+        if (np.isnan(value.value).any() if fast else not met.all())
+    ]  # fmt: skip
     if full_output or missed:
         report = _report(ones, joined, batch, is_complex)
     if missed:
         solution, value, met = missed[0]
         where = "" if len(ones) == 1 else f", in {len(missed)} of {len(ones)} matrices"
+        if fast:
+            raise NotCertified(
+                f"{name} is singular, or too close to it, or the solution overflows{where}", None, report
+            )
         if solution.inverse is None or not np.isfinite(solution.enclosure.radius).any():
             raise NotCertified(f"{name} is singular, or too close to it for a proof{where}", None, report)
         if (~np.isfinite(value.value) & np.isfinite(solution.enclosure.radius)).any():
