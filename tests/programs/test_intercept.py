@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -212,6 +213,68 @@ def test_a_new_block_knows_what_blocks_with_its_policy_met(seed, monkeypatch):
 _ASKED: dict[str, dict[str, Any]] = {
     "default": {}, "reproducible": {"reproducible": True}, "engine": {"reproducible": True, "engine": "cpu:float64"},
 }  # fmt: skip
+
+
+def test_blocks_may_end_in_any_order():
+    """Of interleaved tasks, and of a generator that outlives the block around it: the innermost open one counts."""
+    a, found = torch.ones(2, 2), []
+
+    async def task(seconds: float) -> None:
+        with emulate("native") as record:
+            a @ a
+            await asyncio.sleep(seconds)
+            a @ a
+        found.append(record)
+
+    async def both() -> None:
+        await asyncio.gather(task(0.01), task(0.03))
+
+    asyncio.run(both())
+    assert [sum(row.count for row in record.rows) for record in found] == [3, 3]
+    assert intercept.innermost() is None
+    a @ a
+    assert [sum(row.count for row in record.rows) for record in found] == [3, 3]
+
+    def inside() -> Iterator[None]:
+        with emulate("native") as record:
+            found.append(record)
+            a @ a
+            yield
+            a @ a
+
+    with emulate("native"):
+        generator = inside()
+        next(generator)
+    a @ a
+    with emulate("native") as record:
+        a @ a
+        generator.close()
+        a @ a
+    assert [row.count for row in record.rows] == [1, 1] and intercept.innermost() is None
+
+
+def test_what_a_layout_says_is_true_of_all_operands():
+    """Products that are cast, and operands that lie elsewhere, repeat no others, in this block or a new one."""
+    a, x, y, z = torch.ones(8, 8), torch.ones(1, 3, 4), torch.ones(1, 4, 5), torch.ones(1, 3, 5)
+
+    def run(cast: bool) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+            torch.mm(a, a)
+
+    for recipe in (Rule(off=True), Rule(accuracy="native")):
+        for casts in ((False,), (True,), (False, True, False, True)):
+            with emulate(recipe) as record:
+                for cast in casts:
+                    run(cast)
+            expected = {"bfloat16": sum(casts), "float32": len(casts) - sum(casts)}
+            assert {row.dtype: row.count for row in record.rows} == {k: v for k, v in expected.items() if v}
+        for _ in range(2):
+            for given in ((x, y), (x, y.to("meta"))):
+                with emulate(recipe):
+                    assert torch.bmm(*given).device == given[1].device
+            for given in ((z, x, y), (z.to("meta"), x, y), (z, x, y.to("meta"))):
+                with emulate(recipe):
+                    torch.baddbmm(*given)
 
 
 def test_closed_blocks_are_freed_at_once(seed):

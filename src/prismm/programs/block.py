@@ -90,14 +90,20 @@ class Block:
         self.follows = any(block.owner.dependencies for block in self.chain)
         self.mode, self.depth = mode(self), intercept.plain_modes()
         self.interception: Any = None
-        self.meets_dynamo = False
+        self.meets_dynamo = self.closed = False
         self.keeps_calls = any(block.owner.record.keeps_calls for block in self.chain)
         # The look-up of `known_product`, for the mode, which gets the same product next.
         self._met: tuple[Any, Any, Spot, Known] | None = None
 
     def close(self) -> None:
         """Hold nothing that holds this block: what it found is freed at once, not by Python's collector."""
-        self.chain, self.interception, self.mode = [], None, None
+        self.closed, self.chain, self.interception, self.mode = True, [], None, None
+
+    def leave_out(self, ended: Block) -> None:
+        """Go on without a block around this one that has ended before it."""
+        if ended in self.chain:
+            self.chain.remove(ended)
+            self.spots = Spots(self.spots.models)
 
     def known_product(self, number: int, function: Any, args: Any) -> Any:
         """A product that torch makes, called above autograd, or one on a GPU of which no derivative is wanted; None for
@@ -143,7 +149,7 @@ class Block:
         """What an operator returns under the block's mode, which lies within the modes that the program has opened
         before the block, and around those that it has opened since.
         """
-        if self.interception.by_mode:
+        if self.closed or self.interception.by_mode:
             return function(*args, **kwargs)
         inner = [_pop_mode(None) for _ in range(intercept.plain_modes() - self.depth)]
         _push_mode(self.mode)
@@ -367,27 +373,27 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 
 def _layout(number: int, args: Any) -> Any:
     """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
-    added, on a CPU or a GPU; else None. On a CPU what is of another type or on another device than the first operand is
-    for torch to refuse, as is a third one that does not broadcast.
+    added, all on a CPU or on GPUs; else None. On a CPU what is of another type than the first operand is for torch to
+    refuse, as is a third one that does not broadcast.
     """
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
         return None
-    if len(args) == 2:
-        if a.is_cpu:
-            return number, a.shape, b.shape, a.dtype, type(a), type(b)
-        return (number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)) if a.is_cuda else None
-    c = args[0]
-    if c.layout is not _STRIDED:
-        return None
+    c = args[0] if len(args) > 2 else None
     if a.is_cpu:
-        return number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)
-    if not a.is_cuda:
+        if not b.is_cpu:
+            return None
+        if c is None:
+            return number, a.shape, b.shape, a.dtype, type(a), type(b)
+        dense = c.layout is _STRIDED and c.is_cpu
+        return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if dense else None
+    if not a.is_cuda or not b.is_cuda:
         return None
+    key = number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)
+    if c is None:
+        return key
     # There torch takes a number that lies on a CPU, too.
-    return (
-        number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b), c.shape, c.dtype, type(c), c.device,
-    )  # fmt: skip
+    return (*key, c.shape, c.dtype, type(c), c.device) if c.layout is _STRIDED and not c.is_meta else None
 
 
 def _wants_more(args: Any) -> bool:

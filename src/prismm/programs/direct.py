@@ -77,12 +77,15 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
 
 
 def unchecked(function: Any, gemm: Gemm) -> Run:
-    """Torch's own operator, called as fast as that goes."""
-    quick = _FUNCTIONS.get(gemm.operator)
-    if quick is None or gemm.target is not None:
-        run: Run = function
-        return run
-    return lambda *args: function(*args) if _function_modes() or _autocast() else quick(*args)
+    """Torch's own operator, called as fast as that goes; it returns None for operands that torch is about to cast."""
+    quick = function if gemm.target is not None else _FUNCTIONS.get(gemm.operator, function)
+
+    def run(*args: Any) -> Any:
+        if _autocast():
+            return None
+        return function(*args) if _function_modes() else quick(*args)
+
+    return run
 
 
 def _method(gemm: Gemm, k: int) -> Method:

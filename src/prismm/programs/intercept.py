@@ -79,12 +79,23 @@ class Interception:
                 _include(self._key, False)
 
     def end(self) -> None:
-        """As it was before."""
+        """As it was before. Where blocks end in another order than that of their beginnings, as those of tasks do, the
+        innermost one that is still open stays.
+        """
         if self.by_mode:
             torch._C._pop_torch_dispatch_stack(None)
+        inner = innermost()
+        if inner is not self._block:
+            while inner is not None and inner is not self._block:
+                inner.leave_out(self._block)
+                inner = inner.outer
+            return
+        outer = self._outer
+        while outer is not None and outer.closed:
+            outer = outer.outer
         if self._key is not None:
-            _include(self._key, self._included)
-        _set(_BLOCK, self._outer)
+            _include(self._key, self._included and outer is not None)
+        _set(_BLOCK, outer)
 
 
 def plain_modes() -> int:
