@@ -10,7 +10,7 @@ from prismm.core.outcome import for_kernels
 
 @pytest.mark.parametrize("room", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
-@pytest.mark.parametrize("shape", [(3, 100), (100, 3), (64, 32), (1, 33), (33, 1), (0, 5), (5, 0)])
+@pytest.mark.parametrize("shape", [(3, 100), (100, 3), (64, 32), (1, 33), (33, 1), (0, 5), (5, 0), (81, 71), (33, 200)])
 def test_copies_have_the_entries_of_every_layout(shape, dtype, room, rng):
     x = (rng.standard_normal(shape) * 9).astype(dtype)
     layouts = (

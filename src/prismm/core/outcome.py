@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from prismm.core.workspace import Arena
 
 
-_STRIP = 32
-"""Columns that are copied at a time out of a matrix whose columns lie together."""
+_STRIP, _FEW = 32, 1 << 12
+"""Columns that are copied at a time out of a matrix whose columns lie together; fewer elements are copied at once."""
 
 
 def finite_abs(z: complex) -> float:
@@ -161,13 +161,13 @@ def for_kernels(x: NDArray[Any], dtype: Any = "float64", room: NDArray[Any] | No
     """
     import numpy as np
 
-    if x.flags.c_contiguous and x.dtype == dtype:
-        return unlocked(x)
-    copied = np.empty(x.shape, dtype) if room is None else room
-    if x.ndim != 2 or x.flags.c_contiguous or abs(x.strides[0]) >= abs(x.strides[1]):
-        copied[...] = x
-        return copied
+    if x.size < _FEW or x.ndim != 2 or x.flags.c_contiguous or abs(x.strides[0]) >= abs(x.strides[1]):
+        if room is None or (x.flags.c_contiguous and x.dtype == dtype):
+            return unlocked(np.ascontiguousarray(x, dtype=dtype))
+        room[...] = x
+        return room
     # Columns lie together: copied some at a time, they stay in the cache until whole lines of the rows are written.
+    copied = np.empty(x.shape, dtype) if room is None else room
     for j in range(0, x.shape[1], _STRIP):
         copied[:, j : j + _STRIP] = x[:, j : j + _STRIP]
     return copied
