@@ -137,14 +137,17 @@ def test_eigenvalues_near_the_end_of_the_range(rng):
     assert_eigenvalues(a, w, report.bounds)
 
 
-def test_bounds_of_tiny_matrices_are_as_good_as_of_others(rng):
+@pytest.mark.parametrize("where", ["arrays", "tensors that stay"])
+def test_bounds_of_tiny_matrices_are_as_good_as_of_others(rng, monkeypatch, where):
     """Down to where numbers themselves lose bits."""
+    if where != "arrays":
+        monkeypatch.setattr(operands, "stays", torch.is_tensor)
     whole = np.rint(symmetric(rng, np.arange(1.0, 8.0)) * 2.0**20)
     _, _, report = prismm.linalg.eigh(whole, full_output=True)
     for e in (-300, -330, -500, -900, -1030, -1074):
         small = np.ldexp(whole, e)
-        w, _, found = prismm.linalg.eigh(small, full_output=True)
-        assert_eigenvalues(small, w, found.bounds)
+        w, _, found = prismm.linalg.eigh(small if where == "arrays" else torch.from_numpy(small), full_output=True)
+        assert_eigenvalues(small, np.asarray(w), found.bounds)
         # The eigenvalues themselves are rounded to multiples of 2^-1074.
         rounding = 2.0 ** max(-1074 - e, -60)
         assert (np.ldexp(found.bounds, -e) <= 1.01 * report.bounds + 2.0 * rounding).all()
