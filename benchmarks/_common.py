@@ -28,10 +28,10 @@ def warm_up(seconds: float = 3.0) -> None:
 
 
 def interleaved(
-    ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int, renew: Callable[[], object] = bool
+    ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int, renew: Callable[[], object] = lambda: None
 ) -> dict[str, float]:
     """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair. renew: is called before
-    every call, untimed, to give it other operands.
+    every call, outside of its time, and may change the operands.
 
     OpenBLAS's threads go on spinning for about 0.1 s after a product and take half of a processor from whoever comes
     next, so each turn is a pause, untimed calls for 10 ms (one at least), then timed calls for 10 ms (one at least) of

@@ -147,7 +147,7 @@ class Sample:
 def on_cpu(
     ours: Callable[[Any], Any], theirs: Callable[[Any], Any], repeats: int, operands: Iterator[Any]
 ) -> dict[str, float]:
-    """Of calls that each get operands of their own."""
+    """Times of both, with new operands in every call."""
     held = [next(operands)]
 
     def renew() -> None:

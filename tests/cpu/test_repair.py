@@ -183,7 +183,7 @@ def test_gemm_entries_are_rounded_as_a_whole(dtype, seed, rng):
 @pytest.mark.parametrize("dtype", [*DTYPES, "int32"])
 @pytest.mark.parametrize("lie", [lambda x: x, lambda x: x.T.copy().T, lambda x: np.repeat(x, 2, axis=1)[:, ::2]])
 def test_gathered_vectors_are_those_of_the_operands(lie, dtype, rng):
-    """However they lie in memory: by rows, by columns, with gaps."""
+    """The operands are in row order, in column order, or have gaps between their entries."""
     a, b = (lie((rng.standard_normal(shape) * 99).astype(dtype)) for shape in ((21, 700), (700, 25)))
     i, j = rng.integers(0, 21, 60), rng.integers(0, 25, 60)
     for part, whole in enumerate(real_parts(a @ b)):

@@ -139,7 +139,7 @@ def test_eigenvalues_near_the_end_of_the_range(rng):
 
 @pytest.mark.parametrize("where", ["arrays", "tensors that stay"])
 def test_bounds_of_tiny_matrices_are_as_good_as_of_others(rng, monkeypatch, where):
-    """Down to where numbers themselves lose bits."""
+    """Down to subnormal entries."""
     if where != "arrays":
         monkeypatch.setattr(operands, "stays", torch.is_tensor)
     whole = np.rint(symmetric(rng, np.arange(1.0, 8.0)) * 2.0**20)

@@ -183,7 +183,9 @@ def test_a_block_knows_what_the_one_before_it_met(seed, monkeypatch):
 
 
 def test_a_new_block_knows_what_blocks_with_its_policy_met(seed, monkeypatch):
-    """Its record has the same rows, as its own; other policies, dependencies and blocks around it decide anew."""
+    """The new block's record has the same rows. Blocks with another policy, with dependencies, or within another block
+    decide for themselves.
+    """
     model, x = branches(seed)
 
     def rows(*policy: Any, **keywords: Any) -> list[Any]:
@@ -216,7 +218,7 @@ _ASKED: dict[str, dict[str, Any]] = {
 
 
 def test_blocks_may_end_in_any_order():
-    """Of interleaved tasks, and of a generator that outlives the block around it: the innermost open one counts."""
+    """Interleaved tasks, and a generator that outlives the block around it: products go to the innermost open block."""
     a, found = torch.ones(2, 2), []
 
     async def task(seconds: float) -> None:
@@ -254,7 +256,7 @@ def test_blocks_may_end_in_any_order():
 
 
 def test_what_a_layout_says_is_true_of_all_operands():
-    """Products that are cast, and operands that lie elsewhere, repeat no others, in this block or a new one."""
+    """A product under autocast, or with an operand on another device, is not taken for an earlier one of its shape."""
     a, x, y, z = torch.ones(8, 8), torch.ones(1, 3, 4), torch.ones(1, 4, 5), torch.ones(1, 3, 5)
 
     def run(cast: bool) -> None:
@@ -278,7 +280,7 @@ def test_what_a_layout_says_is_true_of_all_operands():
 
 
 def test_closed_blocks_are_freed_at_once(seed):
-    """Without Python's collector, with all that they found out."""
+    """Reference counting alone frees a closed block and all that it refers to."""
     model, x = branches(seed)
 
     def run() -> None:
@@ -298,7 +300,7 @@ def test_closed_blocks_are_freed_at_once(seed):
 
 
 def test_a_product_that_is_looked_at_after_all_counts_once():
-    """One whose result is not finite goes the long way in a new block, too."""
+    """A product whose result is not finite takes the full path in a new block, too, and is counted once."""
     a, b = torch.full((2, 3), 1e200, dtype=torch.float64), torch.full((3, 2), 1e200, dtype=torch.float64)
     for x, y in ((a, torch.ones_like(b)), (a, b), (a, b)):
         with emulate("native") as record:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _STRIP, _FEW = 32, 1 << 12
-"""Columns that are copied at a time out of a matrix whose columns lie together; fewer elements are copied at once."""
+"""A matrix in column order is copied _STRIP columns at a time, unless it has fewer than _FEW elements."""
 
 
 def finite_abs(z: complex) -> float:
@@ -157,7 +157,7 @@ class _Unlocked:
 
 def for_kernels(x: NDArray[Any], dtype: Any = "float64", room: NDArray[Any] | None = None) -> NDArray[Any]:
     """x as contiguous float64 (or another type), exactly. Compiled kernels take no read-only arrays, so one comes back
-    unmarked: never write it. room: where a copy goes, of that type and x's shape; else it has memory of its own.
+    unmarked: never write it. room: an array of that type and x's shape that takes the copy; without it, a new one does.
     """
     import numpy as np
 
@@ -166,7 +166,7 @@ def for_kernels(x: NDArray[Any], dtype: Any = "float64", room: NDArray[Any] | No
             return unlocked(np.ascontiguousarray(x, dtype=dtype))
         room[...] = x
         return room
-    # Columns lie together: copied some at a time, they stay in the cache until whole lines of the rows are written.
+    # Column order: a strip of columns stays in the cache until whole cache lines of the copy's rows are written.
     copied = np.empty(x.shape, dtype) if room is None else room
     for j in range(0, x.shape[1], _STRIP):
         copied[:, j : j + _STRIP] = x[:, j : j + _STRIP]

@@ -136,10 +136,14 @@ def _columns(
 
 
 def _taken(x: NDArray[Any], index: NDArray[np.int64], axis: int) -> NDArray[Any]:
-    """Those rows or columns of x, in the order in which it lies in memory: an index alone takes columns slowly."""
+    """x[index] or, for axis 1, x[:, index]. `take` copies columns several times as fast as an index does, but it would
+    first copy the whole of an array with gaps.
+    """
     if x.flags.c_contiguous:
         return x.take(index, axis)
-    return x.T.take(index, 1 - axis).T if x.flags.f_contiguous else x[index] if axis == 0 else x[:, index]
+    if x.flags.f_contiguous:
+        return x.T.take(index, 1 - axis).T
+    return x[index] if axis == 0 else x[:, index]
 
 
 def _vectors(

@@ -183,19 +183,15 @@ def stream_of(index: int) -> int:
     return current_stream()(index)
 
 
-def shares_memory(queued: Queued) -> bool:
-    """Whether a program may use the memory that all calls on a stream share, where it is one launch."""
-    return not queued.unread and queued.program.workspace <= KEPT_BYTES
-
-
 def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], parts: tuple[int, ...] = ()) -> None:
     """Queue a program whose workspace nobody reads afterwards; parts: addresses of prepared parts."""
     stream, program = stream_of(call.index), queued.program
     if queued.unread:
         program.run((*addresses, call.unread, *parts), stream)
         return
-    # Nothing comes between what is one launch.
-    if shares_memory(queued):
+    # All calls on a stream share this memory. A program that is a single launch may use it: no other call's kernels can
+    # run between its own.
+    if program.workspace <= KEPT_BYTES:
         memory = kept(call.index, stream)
         if memory and program.launch_at_once((*addresses, memory, *parts), stream):
             return

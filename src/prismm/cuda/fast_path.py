@@ -13,11 +13,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, shares_memory, spoils, stream_of
+from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, spoils, stream_of
 from prismm.cuda.gemm.sum import spoilt
-from prismm.cuda.launch.settings import fingerprint_of_settings, reader_of_settings
+from prismm.cuda.launch.settings import fingerprint_of_settings
 from prismm.cuda.operands import PreparedOnDevice
-from prismm.cuda.workspace import current_stream, kept
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +151,7 @@ def _no_memory() -> type[RuntimeError]:
 _LAYOUTS: dict[Hashable, list[_Layout]] = {}
 """By shapes and keywords, and which operands are one."""
 _forgotten = 0
-"""How often they were forgotten."""
+"""Calls of `forget` so far. A function that `repeated` made before the last of them makes no more products."""
 
 
 def forget() -> None:
@@ -229,44 +228,36 @@ def fast_row(a: Any, b: Any, row: Any, keywords: tuple[Any, ...]) -> torch.Tenso
 def repeated(
     a: Any, b: Any, row: Any, keywords: tuple[Any, ...], shown: tuple[torch.Tensor, ...]
 ) -> Callable[[tuple[torch.Tensor, ...]], torch.Tensor | None] | None:  # fmt: skip
-    """What makes products of operands like these, as `fast_path` does or, with a row, `fast_row`, and looks up nothing:
-    for whoever holds it for one layout. None where they take no product of these operands, or torch adds the row.
+    """A function that multiplies further operands of this layout without a look-up, for a caller that keeps it.
 
-    a, b, row: as those two take them. shown: the row, if there is one, a and b as tensors that may want derivatives.
-    What is returned is given such tensors; it returns None where they are not like these, or a slower way is needed.
+    Its results are those of `fast_path` or, with a row, `fast_row`. It takes tensors like `shown`, and returns None for
+    tensors that differ from them, or that need a slower way.
+
+    Args:
+        a, b, row: as `fast_path` and `fast_row` take them; row is None for a product alone.
+        shown: the row, if there is one, a, and b, as the caller has them: they may require derivatives.
+
+    Returns:
+        The function; None where `fast_path` does not know the layout, or torch has to add the row.
     """
     if len(set(map(id, shown))) < len(shown):
         return None
     found = _find((a.shape, b.shape, True, False, keywords), (a, b), keywords)
     if found is None:
         return None
-    queued = found.aligned if row is None else queued_with_row(found.call, a, b, row)
+    adds = row is not None
+    queued = queued_with_row(found.call, a, b, row) if adds else found.aligned
     if queued is None:
         return None
-    check, (read, place), born = _guards_of(*shown).check, reader_of_settings(), _forgotten
-    call, index, settings = found.call, found.index, found.settings
-    allocate, current_device = found.allocate, found.current_device
-    program, stream_at, shares = queued.program, current_stream(), shares_memory(queued)
+    check, times_forgotten = _guards_of(*shown).check, _forgotten
 
     def again(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
-        if not check(*tensors) or read(place) != settings or current_device() != index or born != _forgotten:
+        if not check(*tensors) or times_forgotten != _forgotten or fingerprint_of_settings() != found.settings:
             return None
-        left, right = tensors[-2].data_ptr(), tensors[-1].data_ptr()
-        try:
-            result = allocate()
-            at = result.data_ptr()
-            if (left | right | at) & 15:
-                return None
-            more = () if row is None else (0, 0, tensors[0].data_ptr())
-            if shares:
-                stream = stream_at(index)
-                memory = kept(index, stream)
-                if memory and program.launch_at_once((left, right, at, memory, *more), stream):
-                    return result
-            run_in_workspace(call, queued, (left, right, at), more)
-        except _no_memory():
+        x, y = tensors[-2:]
+        if found.current_device() != found.index or (x.data_ptr() | y.data_ptr()) & 15:
             return None
-        return result
+        return found.queue(x, y, None, (0, 0, tensors[0].data_ptr()) if adds else (), queued)
 
     return again
 

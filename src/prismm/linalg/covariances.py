@@ -49,7 +49,7 @@ TINY = 2.0**-800
 """Below this N may be so near to the end of the range that N₂ is not what it is elsewhere."""
 
 FAINT = 2.0**100
-"""Roots of smaller N₁·2^(-2·TOP), and what is left of them, may be."""
+"""Below this N, the root of N₁·2^(-2·TOP), or the rest of that root, may underflow."""
 
 
 def covariance(x: Any, /, *, ddof: int = 1) -> Any:
@@ -130,7 +130,7 @@ def _correlation(scatter: _Scatter) -> NDArray[Any]:
     """Of one matrix."""
     whole = scatter.parts[0]
     squares = np.diagonal(whole.high)
-    # Columns of complex numbers may be constant in one part and tiny in the other: roots of these would underflow.
+    # A complex column may be constant in one part and tiny in the other. Its N is so small that the root underflows.
     apart = (squares < FAINT) & ((squares != 0.0) | np.diagonal(whole.doubtful)) | scatter.wide
     spread = np.array(
         [whole.exact(i, i)[0] > 0 if apart[i] else square > 0.0 for i, square in enumerate(squares)], bool

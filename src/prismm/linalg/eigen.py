@@ -40,7 +40,7 @@ HEADROOM = 64
 """Sums of n products with vectors of length 1 are below n·2^2 times the largest entry; n < 2^60."""
 
 SMALL, MOST_SHIFT = 2.0**-300, 1000
-"""Matrices of entries below it are multiplied by a power of two, up to this one, for their proof."""
+"""A matrix whose entries are all below SMALL is multiplied by a power of two, 2^MOST_SHIFT at most, for the proof."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,18 +162,21 @@ def _pair(products: Products, a: Any, x: Any) -> list[Any]:
 
 
 def _scaled_proof(a: Any, w: Floats, v: Any, products: Products) -> EighReport:
-    """The bounds; of entries near an end of the range those of a·2^-shift, where that is exact. Bounds are never NaN: a
-    bound that is not known is infinite.
+    """The bounds. Entries near an end of the range are multiplied by 2^-shift first, where that is exact: large ones
+    would overflow, and what the bounds allow for underflow would exceed small ones. Bounds are never NaN: a bound that
+    is not known is infinite.
     """
     largest_entry, shift = float(abs(a).max()), 0
     if largest_entry >= 2.0 ** (1024 - HEADROOM):
-        small, less = ldexp(a, -HEADROOM), np.ldexp(w, -HEADROOM)
-        if (ldexp(small, HEADROOM) == a).all() and (np.ldexp(less, HEADROOM) == w).all():
-            a, w, shift = small, less, HEADROOM
+        shift = HEADROOM
     elif 0.0 < largest_entry < SMALL:
-        # Underflow, of which each bound takes account, would be all of it.
         shift = max(int(np.frexp(largest_entry)[1]), -MOST_SHIFT)
-        a, w = ldexp(a, -shift), np.ldexp(w, -shift)
+    if shift:
+        scaled_a, scaled_w = ldexp(a, -shift), np.ldexp(w, -shift)
+        if (ldexp(scaled_a, shift) == a).all() and (np.ldexp(scaled_w, shift) == w).all():
+            a, w = scaled_a, scaled_w
+        else:
+            shift = 0
     report = _proved(a, w, v, products)
 
     def known(bound: Floats, most: float, by: int = 0) -> Floats:

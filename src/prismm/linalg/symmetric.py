@@ -457,7 +457,7 @@ def _transposed(x: Any, conjugate: bool) -> Any:
     x = _swapped(x)
     if not conjugate:
         return x
-    # The function of NumPy copies real arrays, its method does not.
+    # `np.conj` copies a real array; the method returns the array itself.
     return x.conj().resolve_conj() if arrays.is_tensor(x) else x.conj()
 
 

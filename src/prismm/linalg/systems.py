@@ -62,9 +62,9 @@ def solve(
             NumPy array or torch tensor.
         b: (..., n, k), or (n,) for one right-hand side of every matrix; batches broadcast.
         accuracy: "native" (default), as above; "correctly-rounded", where every component is proved to be the nearest
-            number (which one that is exactly 0 cannot be, unless zeros of a or a column without a residual tell); a
-            tolerance tol, with |x_i - exact| <= tol·|x_i| and half a unit in the last place; "fast", which refines with
-            exact residuals and proves nothing.
+            number (a component that is exactly 0 is proved only if the zeros of a show it, or the residual of its
+            column is exactly 0); a tolerance tol, with |x_i - exact| <= tol·|x_i| and half a unit in the last place;
+            "fast", which refines with exact residuals and proves nothing.
         assume: "pos" for a Hermitian matrix that is expected to be positive definite: factorised by Cholesky.
         full_output: return (x, `SolveReport`).
 

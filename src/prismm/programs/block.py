@@ -1,8 +1,8 @@
 """A block of `emulate` in one thread: what it does with the products of the program that runs in it.
 
 What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
-described and entered into the record, and the others find all that in one dictionary. Later blocks with the same policy
-begin with it (`decisions`).
+described and entered into the record, and the others find all that in one dictionary. `decisions` keeps what was
+decided for later blocks with the same policy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LAYOUTS = 1 << 12
 """Layouts that are known of one place."""
 
 _TIMED, _TIMED_LATER = 2, 16
-"""Products of a layout from a place that are timed on a GPU, and of how many after them one is."""
+"""On a GPU the first _TIMED products of a layout at a place are timed, and after them one in _TIMED_LATER."""
 
 
 class Known:
@@ -73,8 +73,9 @@ class Block:
     """One block in one thread, and in the threads that autograd lends it.
 
     outer: the block around it. mode: makes the dispatch mode that brings it products. chain: this block and those
-    around it, the innermost one first. decisions: those of blocks before it; empty where it decides alone. depth: how
-    many of the program's own modes are around it. meets_dynamo: whether torch.compile came upon one of its products.
+    around it, the innermost one first. decisions: those of earlier blocks with the same policy; empty where the block
+    may not use them. depth: how many of the program's own modes are around it. meets_dynamo: whether torch.compile came
+    upon one of its products. closed: whether it has ended.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class Block:
         self._met: tuple[Any, Any, Spot, Known] | None = None
 
     def close(self) -> None:
-        """Hold nothing that holds this block: what it found is freed at once, not by Python's collector."""
+        """End the block. Its reference cycles are cut, so reference counting alone frees it and all that it holds."""
         self.closed, self.chain, self.interception, self.mode = True, [], None, None
 
     def leave_out(self, ended: Block) -> None:
-        """Go on without a block around this one that has ended before it."""
+        """Stop counting for an outer block that has ended before this one."""
         if ended in self.chain:
             self.chain.remove(ended)
             self.spots = Spots(self.spots.models)
@@ -208,14 +209,14 @@ class Block:
         return value
 
     def _decided(self, spot: Spot, backward: bool, known: dict[Any, Known], key: Any) -> Known | None:
-        """What an earlier block found out about a product that is new here."""
+        """The product as an earlier block decided it, entered as known in this block; None where none has."""
         found = self.decisions.get((spot.place, backward, key))
         if found is None:
             return None
         return self._know(known, key, found, [found.entry(self.owner.record.take_number())])
 
     def _know(self, known: dict[Any, Known], key: Any, found: Decision, calls: list[Call]) -> Known:
-        """Keep it, with a tally in each block of the chain, for calls like these."""
+        """Enter a decision as known for this layout, with a new tally in the record of each block of the chain."""
         if len(known) >= _LAYOUTS:
             known.clear()
         tallies = [block.owner.record.tally(call) for block, call in zip(self.chain, calls, strict=True)]
@@ -254,7 +255,7 @@ class Block:
             value = function(*args, **kwargs)
             clock.stop()
             if not isinstance(gemm, str):
-                run, torchs = direct.unchecked(function, gemm), True
+                run, torchs = direct.left_to_torch(function, gemm), True
             method, gemm = LEFT, gemms.unchecked(function, args, kwargs)
         else:
             try:
@@ -306,9 +307,6 @@ class Block:
     def _spot_behind(self, node: Any) -> Spot:
         """Where the forward product of a call of autograd's came from; else where the backward pass was asked for."""
         number = node._sequence_nr()
-        spot = self.origins.get(number)
-        if spot is not None and spot.owner is self.spots.identity:
-            return spot
         for block in self.chain:
             spot = block.origins.get(number)
             if spot is not None:
@@ -372,9 +370,11 @@ def _note(error: PrismmError, function: Any, place: Place) -> None:
 
 
 def _layout(number: int, args: Any) -> Any:
-    """All of an operator's arguments but their values, where they are two dense tensors, or three of which the first is
-    added, all on a CPU or on GPUs; else None. On a CPU what is of another type than the first operand is for torch to
-    refuse, as is a third one that does not broadcast.
+    """What a decision may depend on of an operator's arguments: all but their values. They are two dense tensors, or
+    three of which the first is added, all on the CPU or on GPUs; for any others None.
+
+    On the CPU the key has the type of the first operand alone: torch refuses operands of mixed types, and an added
+    tensor that does not broadcast.
     """
     a, b = args[-2], args[-1]
     if a.layout is not _STRIDED or b.layout is not _STRIDED:
@@ -392,7 +392,7 @@ def _layout(number: int, args: Any) -> Any:
     key = number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)
     if c is None:
         return key
-    # There torch takes a number that lies on a CPU, too.
+    # Beside operands on a GPU, torch takes an added number that lies on the CPU.
     return (*key, c.shape, c.dtype, type(c), c.device) if c.layout is _STRIDED and not c.is_meta else None
 
 

@@ -1,7 +1,7 @@
-"""What earlier blocks found out about products: a later block with the same policy begins with it.
+"""What blocks decided about products, kept for later blocks with the same policy.
 
-A program that opens a block for each of its steps meets all of its products for the first time in each. What is decided
-for one (`block.Known`) follows from the policy, the settings, the place and the layout alone: it is kept under these.
+A program may open a new block in each of its steps. Without this module every step would plan all its products again.
+A decision depends only on the policy, the settings, the place and the layout, so these are its key.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from prismm.programs.record import Call
 
 Decisions = dict[Any, "Decision"]
-"""By place, whether autograd asks, and layout."""
+"""Their keys are (place, whether the product is one of a backward pass, layout)."""
 
 _MOST_POLICIES, _MOST = 64, 1 << 14
-"""Policies, and decisions of each, that are kept."""
+"""At most so many policies are kept, and so many decisions of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Decision:
     """How a product is made.
 
     Attributes:
-        call: the first one, for tables.
+        call: the first product, for the rows of records.
         run, torchs, on_gpu, above: as in `block.Known`.
     """
 
@@ -36,7 +36,7 @@ class Decision:
     above: bool
 
     def entry(self, number: int) -> Call:
-        """The call as another record has it, untimed."""
+        """A copy of the call for another record, with its number there and no time."""
         found = object.__new__(type(self.call))  # as `dataclasses.replace`, in a tenth of its time
         found.__dict__.update(self.call.__dict__, index=number, seconds=0.0)
         return found
@@ -46,7 +46,7 @@ _KEPT: dict[tuple[Policy, Any], Decisions] = {}
 
 
 def decisions_under(policy: Policy, settings: Any) -> Decisions:
-    """Those that were made under a policy and settings."""
+    """The decisions under a policy and settings; the caller may add to them with `keep`."""
     found = _KEPT.get((policy, settings))
     if found is None:
         if len(_KEPT) >= _MOST_POLICIES:
@@ -56,7 +56,7 @@ def decisions_under(policy: Policy, settings: Any) -> Decisions:
 
 
 def keep(decisions: Decisions, key: Any, found: Decision) -> None:
-    """Add one."""
+    """Add a decision; the others are dropped first if there are too many."""
     if len(decisions) >= _MOST:
         decisions.clear()
     decisions[key] = found

@@ -76,8 +76,10 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
     return run, _method(gemm, k)
 
 
-def unchecked(function: Any, gemm: Gemm) -> Run:
-    """Torch's own operator, called as fast as that goes; it returns None for operands that torch is about to cast."""
+def left_to_torch(function: Any, gemm: Gemm) -> Run:
+    """Torch's operator itself, by its fastest binding. Under autocast it returns None: torch would cast the operands,
+    and the product would have another layout.
+    """
     quick = function if gemm.target is not None else _FUNCTIONS.get(gemm.operator, function)
 
     def run(*args: Any) -> Any:
@@ -131,7 +133,7 @@ def _run(function: Any, quick: Any, single: bool, long: bool, shared: bool, coun
 
 @functools.cache
 def _energy(single: bool) -> Any:
-    """The compiled kernel. To ask for it once more has Numba read the whole environment, for each new layout."""
+    """The compiled kernel. `compile` has Numba read the whole environment each time, so it is called only once."""
     return (energy32 if single else energy64).compile()
 
 

@@ -67,7 +67,7 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
 
 
 def _hold(held: list[Any], again: Any) -> None:
-    """Keep what makes further products of a layout; of layouts that differ by their strides, say, the latest few."""
+    """Keep a function that makes further products of one layout; of layouts with other strides, the latest few."""
     if again is not None:
         held.append(again)
         del held[:-_MOST_HELD]

@@ -110,7 +110,8 @@ class emulate(contextlib.ContextDecorator):
             from prismm.programs.attention import Decomposed
 
             block.enter_context(Decomposed())
-        outer, spots, decisions = intercept.innermost(), None, Decisions()
+        outer, spots = intercept.innermost(), None
+        decisions: Decisions = {}
         if outer is None:
             # What a thread has found out in a block, it knows in the next one with the same settings.
             settings = gemms.environment_key()
@@ -129,7 +130,7 @@ class emulate(contextlib.ContextDecorator):
         return self.record
 
     def _decisions_under(self, settings: Any) -> Decisions:
-        """Those of the policy; to look a policy up takes longer than to open a block."""
+        """The decisions under this policy, looked up once: hashing a policy takes as long as opening a block."""
         if self._decisions is None or self._decisions[0] != settings:
             self._decisions = settings, decisions_under(self.policy, settings)
         return self._decisions[1]

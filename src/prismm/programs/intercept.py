@@ -79,8 +79,8 @@ class Interception:
                 _include(self._key, False)
 
     def end(self) -> None:
-        """As it was before. Where blocks end in another order than that of their beginnings, as those of tasks do, the
-        innermost one that is still open stays.
+        """Restore the block around this one. Blocks of interleaved asyncio tasks may end in another order than that of
+        their beginnings: a block that was opened later and is still open stays the innermost one.
         """
         if self.by_mode:
             torch._C._pop_torch_dispatch_stack(None)

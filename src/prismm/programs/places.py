@@ -154,7 +154,7 @@ class Spots:
         from torch.nn import Module
 
         self.models, self._call = models, Module._wrapped_call_impl.__code__
-        # What its spots carry instead of this object, which holds them: nothing waits for Python's collector.
+        # Spots refer to this token, not to the object that holds them: that would be a reference cycle.
         self.identity = object()
         self._known: dict[Any, Spot] = {}
         self._kinds: dict[str, str] = {}
@@ -166,7 +166,7 @@ class Spots:
         call, kinds, internal = self._call, self._kinds, False
         modules: tuple[Any, ...] = ()
         frame: Any = sys._getframe(above)
-        # Up to the innermost line of the user's, and then for modules alone.
+        # Walk up to the innermost line of user code. Above that line only calls of modules matter.
         while frame is not None:
             code = frame.f_code
             if code is call:

@@ -247,7 +247,7 @@ class Record:
         with self.lock:
             found = {key: list(row) for key, row in self._rows.items()}
             for call, (count, seconds, untimed) in self._tallies:
-                if not count:  # a product that had to be looked at after all
+                if not count:  # the known way returned None, so the product was entered as a new one
                     continue
                 row = found.setdefault(call.key, [call, 0, 0.0])
                 row[1] += count

@@ -33,7 +33,9 @@ PANEL_ROWS = 4128
 """Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
 PIECE_ROWS = 256
-"""About so many rows of A are split at a time: a copy of rows that are not contiguous takes no new pages."""
+"""Rows of A that are split at a time, about: rows that are not contiguous are copied first, and malloc gives a copy of
+this size the same memory again.
+"""
 
 
 def block_columns(n: int, splitter: Splitter, workers: int, lower: bool = False) -> int:

@@ -24,12 +24,6 @@ def _reader() -> tuple[Callable[[int], int], int, Any]:
     return fingerprint.compile(), table.ctypes.data, (names, table)
 
 
-def reader_of_settings() -> tuple[Callable[[int], int], int]:
-    """What `fingerprint_of_settings` calls, and with what."""
-    read, place, _ = _reader()
-    return read, place
-
-
 def fingerprint_of_settings() -> int:
     """A number for the values that the settings have, in a third of a microsecond: another one after any change.
 
