@@ -5,13 +5,14 @@ results/distributed_layouts.csv. On CPUs gloo is used.
 
 "one" is a single GPU. "rows": each GPU has rows of A and all of B, and gets rows of the result. "inner": each has
 columns of A and rows of B, and gets rows of the result; torch's is a product and a reduce-scatter. prismm's are
-reproducible products of DTensors. Times are medians of rounds in which all take turns, each the slowest rank's, from a
-common start.
+products of DTensors, reproducible ones and correctly rounded ones. Times are medians of rounds in which all take turns,
+each the slowest rank's, from a common start.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,12 @@ from _ranks import gpu_name, seconds, started
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import prismm
+
+WAYS: dict[str, dict[str, Any]] = {
+    "prismm": {"reproducible": True},
+    "correctly rounded": {"accuracy": "correctly-rounded"},
+}
+"""prismm's, with what is asked of them."""
 
 
 def tasks_of(n: int, mesh: Any, device: torch.device) -> dict[tuple[str, str], Callable[[], Any]]:
@@ -44,14 +51,15 @@ def tasks_of(n: int, mesh: Any, device: torch.device) -> dict[tuple[str, str], C
     def reduced() -> None:
         dist.reduce_scatter_tensor(landed, torch.mm(columns, part))
 
-    return {
-        ("one", "prismm"): lambda: prismm.matmul(whole, b, reproducible=True),
+    tasks: dict[tuple[str, str], Callable[[], Any]] = {
         ("one", "torch"): lambda: torch.mm(whole, b),
-        ("rows", "prismm"): lambda: prismm.matmul(*of_rows, reproducible=True),
         ("rows", "torch"): lambda: torch.mm(rows, b),
-        ("inner", "prismm"): lambda: prismm.matmul(*of_inner, reproducible=True),
         ("inner", "torch"): reduced,
     }
+    for layout, operands in (("one", (whole, b)), ("rows", of_rows), ("inner", of_inner)):
+        for way, asked in WAYS.items():
+            tasks[layout, way] = functools.partial(prismm.matmul, *operands, **asked)
+    return tasks
 
 
 def main() -> None:
@@ -65,7 +73,9 @@ def main() -> None:
     for n in map(int, options.orders.split(",")):
         tasks = tasks_of(n, mesh, device)
         times: dict[tuple[str, str], list[float]] = {key: [] for key in tasks}
-        for number in range(options.rounds + 1):
+        # A product of a second is not repeated as often as one of a hundredth of it.
+        rounds = max(2, options.rounds * 8192 // n)
+        for number in range(rounds + 1):
             for key, task in tasks.items():
                 taken = seconds(task, device, alone=key[0] == "one")
                 if number:
@@ -79,7 +89,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         write("distributed_layouts", rows, key=("gpus", "layout", "way", "n", "gpu"))
         for row in rows:
-            print(f"{row['gpus']} {row['layout']:6s} {row['way']:7s} n = {row['n']:6d} {row['milliseconds']:9.1f} ms")
+            print(f"{row['gpus']} {row['layout']:6s} {row['way']:17s} n = {row['n']:6d} {row['milliseconds']:9.1f} ms")
     dist.destroy_process_group()
 
 

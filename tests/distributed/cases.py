@@ -353,11 +353,25 @@ def _model() -> torch.nn.Sequential:
 
 
 def _trained(model: torch.nn.Module, x: torch.Tensor, recipe: Any) -> tuple[Any, ...]:
-    """Result and gradients of a forward and a backward pass within a block; and the block's record."""
-    with prismm.emulate(recipe, reproducible=recipe == "native") as record:
-        y = model(x)
-        y.square().sum().backward()
-    return y, [p.grad for p in model.parameters() if p.ndim == 2], record
+    """Results of passes with and without derivatives, and gradients, all of them the same in each step of two blocks;
+    and the record of the second block.
+    """
+    found: list[Any] = []
+    for _ in range(2):
+        with prismm.emulate(recipe, reproducible=recipe == "native") as record:
+            for _ in range(3):
+                model.zero_grad()
+                y = model(x)
+                y.square().sum().backward()
+                with torch.no_grad():
+                    again = model(x)
+                found.append((y, again, *[p.grad for p in model.parameters() if p.ndim == 2]))
+    for each in found:
+        for one, first in zip(each, found[0], strict=True):
+            assert_same_bits(_whole(one).detach().cpu().numpy(), _whole(first).detach().cpu().numpy())
+    y, again, *gradients = found[0]
+    assert_same_bits(_whole(again).cpu().numpy(), _whole(y).detach().cpu().numpy())
+    return y, gradients, record
 
 
 def _whole(x: Any) -> Any:

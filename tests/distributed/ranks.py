@@ -52,14 +52,14 @@ def interpret_as(rank: int, kind: str) -> None:
     kind: of `gluon_interpreter.interpreted_device`.
     """
     from prismm.cuda import operands
-    from prismm.distributed import on_gpu, product
+    from prismm.distributed import kinds, on_gpu
     from tests.cuda.harness import interpreter  # noqa: F401  (patches Triton's)
     from tests.cuda.harness.gluon_interpreter import interpreted_device
 
     device = interpreted_device(kind)
     on_gpu.device_of = lambda index: device
     operands.lives_on_gpu = lambda x: True
-    product._by_gpu = lambda a, setting: True
+    kinds._by_gpu = lambda device_type, device, setting: True
 
 
 def _context() -> Any:

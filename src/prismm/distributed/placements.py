@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from prismm.core import arrays
 from prismm.errors import ArgumentError
@@ -43,16 +44,16 @@ class Layout:
         return tuple(index for index, each in enumerate(self.result) if each.is_partial())
 
 
-def layout_of(a: DTensor, b: DTensor) -> Layout:
-    """The layout of a @ b, operands of one mesh.
+def layout_of(a: DTensorSpec, b: DTensorSpec) -> Layout:
+    """The layout of a @ b, of operands of one mesh with these specifications.
 
     Raises:
         ArgumentError: for operands on different meshes; for placements that no local products follow from.
         ShapeError: for shapes that do not fit.
     """
-    if a.device_mesh != b.device_mesh:
+    if a.mesh != b.mesh:
         raise ArgumentError(
-            f"a is on {a.device_mesh} with placements {a.placements}, b on {b.device_mesh} with placements "
+            f"a is on {a.mesh} with placements {a.placements}, b on {b.mesh} with placements "
             f"{b.placements}; distribute both over one mesh: torch.distributed.tensor.distribute_tensor("
             "b.full_tensor(), a.device_mesh, …)"
         )
@@ -62,9 +63,9 @@ def layout_of(a: DTensor, b: DTensor) -> Layout:
             if isinstance(each, Partial) and each.reduce_op != "sum":
                 raise ArgumentError(
                     f"{name} has placements {x.placements}: {each} is no sum, which no product of the parts gives; "
-                    f"pass {name}.redistribute(placements=[Replicate()] * {a.device_mesh.ndim})"
+                    f"pass {name}.redistribute(placements=[Replicate()] * {a.mesh.ndim})"
                 )
-    return _layout(a._spec, b._spec, shape)
+    return _layout(a, b, shape)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -165,9 +166,14 @@ def sharded(x: Any) -> bool:
     return isinstance(x, DTensor)
 
 
-def here(x: DTensor, placements: Placements) -> bool:
-    """Whether x has these placements, and its part has come."""
-    return tuple(x.placements) == placements and not isinstance(x._local_tensor, AsyncCollectiveTensor)
+def whole(placements: Placements) -> Placements:
+    """The placements, with all of it where there were parts of sums."""
+    return tuple(Replicate() if each.is_partial() else each for each in placements)
+
+
+def arrived(x: DTensor) -> bool:
+    """Whether this rank's part has come, if it was on its way."""
+    return not isinstance(x._local_tensor, AsyncCollectiveTensor)
 
 
 def brought(x: DTensor, placements: Placements) -> DTensor:
@@ -176,6 +182,7 @@ def brought(x: DTensor, placements: Placements) -> DTensor:
 
 
 def local_part(x: DTensor) -> Tensor:
-    """This rank's part, once it has come."""
-    found: Tensor = x.to_local()
-    return found.wait() if isinstance(found, AsyncCollectiveTensor) else found
+    """This rank's part, once it has come, without its history."""
+    found: Tensor = x._local_tensor
+    found = found.wait() if isinstance(found, AsyncCollectiveTensor) else found
+    return found.detach() if found.requires_grad else found

@@ -1,32 +1,28 @@
-"""The verbs for DTensors: what is multiplied where, and what the result's placements are."""
+"""The verbs for DTensors: what each rank multiplies, and what it sends."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 from prismm import dispatch
 from prismm.core import arrays
-from prismm.core.request import Request, check_request, check_scalars, finite_scalar, refuse_vector
+from prismm.core.request import finite_scalar, refuse_vector
 from prismm.core.threads import worker_count
-from prismm.cpu.implementation import implementation_of
-from prismm.cpu.partial.setting import Setting, setting_of
-from prismm.cuda.device import FP8
-from prismm.distributed.exchange import Exchange, ranks_of
+from prismm.cpu.fast_paths import fast_sum
+from prismm.cpu.partial.setting import Setting
+from prismm.cuda.rows import added, product_and_row
 from prismm.distributed.inner import Backend, Product
+from prismm.distributed.kinds import Factors, ProductKind, kind_of
 from prismm.distributed.on_cpu import OnCpu
-from prismm.distributed.placements import Layout, brought, here, landing, layout_of, local_part
-from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
-from prismm.schemes.names import scheme_of
+from prismm.distributed.placements import arrived, brought, local_part
+from prismm.errors import ArgumentError, OperandError, ShapeError
 
 Tensor = torch.Tensor
-Factors = tuple[complex, complex]
 
 
 def matmul(a: Any, b: Any, keywords: tuple[Any, ...], narrow: torch.dtype | None = None) -> DTensor:
@@ -84,49 +80,34 @@ def _transposed(x: DTensor, how: str, name: str) -> Any:
 
 @torch.no_grad()
 def multiply(
-    a: Any, b: Any, c: Any, factors: Factors | None, keywords: tuple[Any, ...], narrow: torch.dtype | None = None
-) -> DTensor:
-    """a @ b, or alpha·a @ b + beta·c for factors (alpha, beta); c None where beta is 0. Otherwise as `matmul`."""
-    for name, x in (("a", a), ("b", b), *((("c", c),) if c is not None else ())):
-        _check(x, name)
-    accuracy, scheme, reproducible, out_dtype, engine, threads, _ = keywords
-    threads = _threads() if threads is None else threads
-    types = _numpy_type(a), _numpy_type(b)
-    if out_dtype is None and all(each.kind == "b" for each in types):
-        # Of gemm, which counts: the operators take no bools.
-        out_dtype = "float64"
-    keywords = accuracy, scheme_of(scheme), reproducible, out_dtype, engine, threads, None
-    request = check_request(accuracy, scheme_of(scheme), reproducible, out_dtype, engine, threads, None, None)[0]
-    layout = layout_of(a, b)
-    dtype = arrays.result_dtype(
-        [np.empty(0, each) for each in (*types, *((_numpy_type(c),) if c is not None else ()))], out_dtype
-    )
-    if factors is not None:
-        check_scalars(*factors, dtype.kind == "c")
-        # A product alone is one of a matmul, with its bits.
-        factors = None if factors == (1, 0) else factors
-    setting = _setting(a, b, types, dtype, request, factors is not None) if layout.inner else None
-    exchange = Exchange(a.device_mesh, layout.inner)
-    by_gpu = setting is not None and _by_gpu(a, setting)
-    kind = _kind(a, b, c, factors, keywords, narrow, setting) + ("; by GPUs" if by_gpu else "")
-    exact = setting is not None and any(a.device_mesh.size(index) > 1 for index in layout.inner)
+    a: Any, b: Any, c: Any, factors: Factors | None, keywords: tuple[Any, ...], narrow: torch.dtype | None = None, *,
+    stepwise: bool = False,
+) -> DTensor:  # fmt: skip
+    """a @ b, or alpha·a @ b + beta·c for factors (alpha, beta); c None where beta is 0. Otherwise as `matmul`.
+
+    stepwise: of a sum on GPUs, whether the product is rounded before it is scaled and C is added, as by torch's
+    operators on one GPU.
+    """
+    for name, x in (("a", a), ("b", b), ("c", c)):
+        if x is not None or name != "c":
+            _check(x, name)
+    if keywords[5] is None:
+        keywords = (*keywords[:5], _threads(), *keywords[6:])
+    kind = kind_of(a, b, c, factors, keywords, narrow, stepwise)
+    exchange, layout = kind.exchange, kind.layout
     # Where nothing is sent, nobody waits for a rank that is missing.
-    alone = not exact and c is None and here(a, layout.left) and here(b, layout.right) and exchange.agreed(kind)
-    with contextlib.nullcontext() if alone else exchange.entered(kind):
-        if not alone:
-            exchange.agree(kind, always=exact)
+    alone = kind.here and not kind.exact and exchange.agreed(kind.text) and arrived(a) and arrived(b)
+    if alone and (c is None or not kind.first or (kind.addend_here and arrived(c))):
+        return kind.placed(_narrowed(_local(a, b, c, kind), narrow))
+    with exchange.entered(kind.text):
+        exchange.agree(kind.text, always=kind.exact)
         x, y = brought(a, layout.left), brought(b, layout.right)
-        result = layout.result if setting is None else landing(layout, a.ndim > 1, b.ndim > 1)
-        if setting is None or not exact:
-            local = _local(x, y, c, factors, layout, keywords, exchange)
-        else:
-            local = _exact(x, y, c, factors, layout, result, setting, exchange, request, by_gpu)
-    if narrow is not None:
-        local = local.to(narrow)
-    stride = torch.empty(layout.shape, device="meta").stride()
-    return DTensor.from_local(
-        local.contiguous(), a.device_mesh, result, run_check=False, shape=torch.Size(layout.shape), stride=stride
-    )
+        local = _exact(x, y, c, kind) if kind.exact else _local(x, y, c, kind)
+    return kind.placed(_narrowed(local, narrow))
+
+
+def _narrowed(local: Tensor, narrow: torch.dtype | None) -> Tensor:
+    return local if narrow is None else local.to(narrow)
 
 
 def _threads() -> int | None:
@@ -139,142 +120,88 @@ def _threads() -> int | None:
     return max(1, worker_count() // int(local))
 
 
-def _numpy_type(x: DTensor) -> np.dtype[Any]:
-    """The element type as NumPy has it; float32 holds what NumPy lacks."""
-    name = str(x.dtype).removeprefix("torch.").replace("bfloat16", "float32")
-    if name not in arrays.NAMES and name != "bool":
-        raise DTypeError(f"an operand has dtype {name}, which prismm does not multiply; convert it with .to(...)")
-    return np.dtype(name)
-
-
-def _kind(
-    a: DTensor, b: DTensor, c: DTensor | None, factors: Factors | None, keywords: tuple[Any, ...],
-    narrow: torch.dtype | None, setting: Setting | None,
-) -> str:  # fmt: skip
-    """What ranks have to agree on, in words."""
-    operands = " and ".join(f"{tuple(x.shape)} {x.dtype} {x.placements}" for x in (a, b, c) if x is not None)
-    asked = ", ".join(f"{name}={value!r}" for name, value in zip(_KEYWORDS, keywords, strict=False) if value)
-    exact = f"; exact with {setting.moduli} moduli of k = {setting.k}" if setting is not None else ""
-    scaled = f"; factors {factors}" if factors is not None else ""
-    return f"product of {operands} over mesh {ranks_of(a.device_mesh)}, {asked or 'native'}{scaled}{exact}; {narrow}"
-
-
-_KEYWORDS = ("accuracy", "scheme", "reproducible", "out_dtype", "engine")
-
-
-def _setting(
-    a: DTensor,
-    b: DTensor,
-    types: tuple[Any, Any],
-    dtype: np.dtype[Any],
-    request: Request,
-    summed: bool,
-) -> Setting | None:
-    """The setting of exact sums; None where torch's own reduction of rounded ones will do.
-
-    That adds K terms in some order, as native products do: the bound of Native, K·u·|a||b|, holds for it as a whole.
-    """
-    kind = request.target.kind if request.target is not None else "fast"
-    of_digits = request.scheme is not None and hasattr(implementation_of(request.scheme), "digit_moduli")
-    if not (request.reproducible or of_digits or kind in ("tolerance", "correctly-rounded")):
-        return None
-    m, n = (a.shape[-2] if a.ndim > 1 else 1), (b.shape[-1] if b.ndim > 1 else 1)
-    if a.device_mesh.device_type != "cpu" and (request.engine or "").startswith("cuda"):
-        # A GPU's INT8 units are the only ones that make exact sums there.
-        if request.engine == FP8:
-            raise EngineError(
-                f"engine={FP8!r} multiplies no products whose inner dimension is sharded; leave engine out, or pass "
-                "'cuda:int8'"
-            )
-        request = dataclasses.replace(request, engine=None)
-    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
-
-
-def _local(
-    a: DTensor, b: DTensor, c: DTensor | None, factors: Factors | None, layout: Layout, keywords: tuple[Any, ...],
-    exchange: Exchange,
-) -> Tensor:  # fmt: skip
+def _local(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tensor:
     """This rank's product of its parts."""
     x, y = local_part(a), local_part(b)
-    if factors is None:
-        found: Tensor = dispatch.matmul(x, y, keywords)
-        return found
-    alpha, beta = factors
-    addend = None
-    if c is not None:
-        whole = tuple(Replicate() if each.is_partial() else each for each in layout.result)
-        addend = _addend(c, layout, whole)
-        # Of parts that are summed, one has C.
-        if any(exchange.mesh.get_local_rank(index) for index in layout.inner):
-            addend, beta = None, 0.0
-    found = dispatch.gemm(x, y, addend, (alpha, beta if addend is not None else 0.0), ("N", "N"), keywords)
-    return found
+    if kind.factors is None:
+        return cast(Tensor, dispatch.matmul(x, y, kind.keywords))
+    alpha, beta = kind.factors
+    # Of parts that are summed, one has C.
+    addend = None if c is None or not kind.first else _addend(c, kind)
+    if kind.stepwise:
+        if addend is not None and alpha == beta == 1:
+            value: Tensor | None = product_and_row(x, y, addend, kind.keywords)
+            if value is not None:
+                return value
+        return added(dispatch.matmul(x, y, kind.keywords), addend, alpha, beta)
+    if addend is None and alpha == 1:
+        return cast(Tensor, dispatch.matmul(x, y, kind.keywords))
+    if addend is not None and kind.native:
+        value = fast_sum(addend, x, y, alpha, beta)
+        if value is not None:
+            return value
+    return cast(
+        Tensor, dispatch.gemm(x, y, addend, (alpha, 0.0 if addend is None else beta), ("N", "N"), kind.keywords)
+    )
 
 
-def _addend(c: DTensor, layout: Layout, placements: tuple[Any, ...]) -> Tensor:
-    """This rank's part of C, with the result's shape and these placements."""
-    if tuple(c.shape) != layout.shape:
+def _addend(c: DTensor, kind: ProductKind) -> Tensor:
+    """This rank's part of C, which broadcasts to its part of the result."""
+    assert kind.addend is not None
+    if kind.addend_here:
+        return local_part(c)
+    if tuple(c.shape) != kind.layout.shape:
         try:
-            c = cast(DTensor, c.expand(layout.shape))
+            c = cast(DTensor, c.expand(kind.layout.shape))
         except RuntimeError:
             raise ShapeError(
-                f"c has shape {tuple(c.shape)}, the product has shape {layout.shape}; c must broadcast to it"
+                f"c has shape {tuple(c.shape)}, the product has shape {kind.layout.shape}; c must broadcast to it"
             ) from None
-    return local_part(brought(c, placements))
+    return local_part(brought(c, kind.addend))
 
 
-def _exact(
-    a: DTensor, b: DTensor, c: DTensor | None, factors: Factors | None, layout: Layout, result: tuple[Any, ...],
-    setting: Setting, exchange: Exchange, request: Request, by_gpu: bool,
-) -> Tensor:  # fmt: skip
-    """This rank's share of the exact sums over all ranks, rounded once.
-
-    Args:
-        a, b, c, factors, layout, exchange, request: of the product.
-        result: placements where the sums land.
-        setting: of the sums.
-        by_gpu: whether GPUs make the steps.
-    """
-    rows, columns = a.ndim > 1, b.ndim > 1
-    parts = local_part(a).detach(), local_part(b).detach()
-    backend, given = _backend(parts, setting, request, by_gpu)
+def _exact(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tensor:
+    """This rank's share of the exact sums over all ranks, rounded once; of operands with the placements of `layout`."""
+    setting, layout = kind.setting, kind.layout
+    assert setting is not None
+    rows, columns, workers = a.ndim > 1, b.ndim > 1, worker_count(kind.keywords[5])
+    parts = local_part(a), local_part(b)
+    backend, given = _backend(parts, setting, workers, kind.by_gpu)
     x, y = given[0] if rows else given[0][None, :], given[1] if columns else given[1][:, None]
     of_rows = len(layout.shape) - 1 - columns
     axes = {
-        index: (0 if rows and result[index].dim == of_rows else 1) if type(result[index]) is Shard else None
+        index: (0 if rows and kind.result[index].dim == of_rows else 1) if type(kind.result[index]) is Shard else None
         for index in layout.inner
     }
-    work = Product(x, y, setting, exchange, axes, backend, request.threads)
-    addend = None
-    if c is not None:
-        addend = arrays.normalise(_addend(c, layout, result).detach().cpu(), "c").data
-        addend = addend if rows else np.expand_dims(addend, -2 if columns else -1)
-        addend = addend if columns else addend[..., None]
-        if setting.is_complex and addend.dtype.kind != "c":
-            addend = addend.astype(np.complex128)
-    found = work.run(factors, addend)
+    work = Product(x, y, setting, kind.exchange, axes, backend, workers)
+    joins = not kind.stepwise
+    shape = *work.batch, *[each.stop - each.start for each in (work.rows,) * rows + (work.columns,) * columns]
+    addend = _on_cpu(_addend(c, kind).expand(shape), setting, rows, columns) if c is not None and joins else None
+    found = work.run(kind.factors if joins else None, addend)
     found = found if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, order="C", copy=None))
     found = found if columns else found[..., 0]
     found = found if rows else found.squeeze(-2 if columns else -1)
-    return found.contiguous().to(parts[0].device)
+    found = found.contiguous().to(parts[0].device)
+    if kind.factors is not None and not joins:
+        found = added(found, None if c is None else _addend(c, kind), *kind.factors)
+    return found
 
 
-def _by_gpu(a: DTensor, setting: Setting) -> bool:
-    """Whether this rank's GPU makes the steps of exact sums; all ranks have to agree."""
-    if a.device_mesh.device_type != "cuda":
-        return False
-    from prismm.distributed import on_gpu
-
-    return on_gpu.serves(a._local_tensor.device, setting)
+def _on_cpu(c: Tensor, setting: Setting, rows: bool, columns: bool) -> Any:
+    """This rank's share of C as an array that has rows and columns."""
+    found = arrays.normalise(c.cpu(), "c").data
+    found = found if rows else np.expand_dims(found, -2 if columns else -1)
+    found = found if columns else found[..., None]
+    return found.astype(np.complex128) if setting.is_complex and found.dtype.kind != "c" else found
 
 
 def _backend(
-    parts: tuple[Tensor, Tensor], setting: Setting, request: Request, by_gpu: bool
+    parts: tuple[Tensor, Tensor], setting: Setting, workers: int, by_gpu: bool
 ) -> tuple[Backend, tuple[Any, Any]]:
     """What makes the steps of exact sums, and the operands as it reads them."""
     if by_gpu:
         from prismm.distributed import on_gpu
 
-        return on_gpu.on_gpu(*parts, setting, request.threads)
+        return on_gpu.on_gpu(*parts, setting, workers)
     x, y = (arrays.normalise(each.cpu(), "an operand").data for each in parts)
-    return OnCpu(setting, request.threads), (x, y)
+    return OnCpu(setting, workers), (x, y)

@@ -18,7 +18,7 @@ import torch
 
 from prismm.core import arrays
 from prismm.errors import PrismmError
-from prismm.programs import direct, direct_cuda, gemms, intercept
+from prismm.programs import direct, gemms, intercept
 from prismm.programs.decisions import Decision, Decisions, keep
 from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place, Spot, Spots
@@ -34,7 +34,7 @@ _sequence_number = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _autocast = torch._C._is_any_autocast_enabled
 _function_modes = torch._C._len_torch_function_stack
-_STRIDED = torch.strided
+_STRIDED, _PLAIN = torch.strided, (torch.Tensor, torch.nn.Parameter)
 _clock = time.perf_counter
 _push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
 
@@ -129,7 +129,8 @@ class Block:
                     return self._again(found, function, args, spot)
                 if node is None:
                     self._met = function, args[-1], spot, found
-                if not _function_modes():
+                # A subclass comes to its own dispatch first, so only the mode sees its product.
+                if type(args[-1]) in _PLAIN and not _function_modes():
                     try:
                         return intercept.beneath_autograd(function, args)
                     finally:
@@ -425,7 +426,11 @@ def _run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Any, Method, boo
         again = gemms.gemm_of(function, args, {})
         return None if isinstance(again, str) else gemms.multiply(again, recipe)
 
-    run = direct_cuda.run_of(gemm, recipe, by_steps)
+    if arrays.sharded(gemm.a):
+        from prismm.programs.sharded import run_of
+    else:
+        from prismm.programs.direct_cuda import run_of
+    run = run_of(gemm, recipe, by_steps)
     return run or by_steps, method, False, run is not None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from prismm.core import arrays
-from prismm.programs.rows import product_and_row
+from prismm.cuda.rows import product_and_row
 
 if TYPE_CHECKING:
     from prismm.programs.direct import Run

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import dispatch
 from prismm.core import arrays
+from prismm.cuda.rows import added, product_and_row
 from prismm.programs.policy import OPERATORS
 from prismm.programs.recipe import Recipe
-from prismm.programs.rows import product_and_row
 
 if TYPE_CHECKING:
     import torch
@@ -334,20 +334,16 @@ def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _result(gemm: Gemm, recipe: Recipe, *, with_report: bool = False) -> tuple[torch.Tensor, Any]:
     """The product, and the report if it was asked for."""
+    if arrays.sharded(gemm.a):
+        return multiply_parts(gemm, recipe), None
     a, b = _operands(gemm)
     c = gemm.c.detach() if gemm.c is not None else None
     keywords = recipe.asked()
-    if arrays.sharded(a):
-        from prismm.distributed.product import multiply as multiply_parts
-
-        narrow = gemm.dtype if gemm.dtype.itemsize == 2 else None
-        factors = None if gemm.plain else (gemm.alpha, gemm.beta if c is not None else 0.0)
-        return multiply_parts(a, b, c, factors, keywords, narrow), None
     if gemm.plain or gemm.a.is_cuda:
         found = dispatch.matmul(a, b, keywords, full_output=with_report)
         value, report = found if with_report else (found, None)
         if not gemm.plain:
-            value = _epilogue(value, gemm)
+            value = added(value, c, gemm.alpha, gemm.beta)
     else:
         column = b.ndim == 1
         if column:  # `gemm` takes matrices
@@ -359,14 +355,15 @@ def _result(gemm: Gemm, recipe: Recipe, *, with_report: bool = False) -> tuple[t
     return value if value.dtype == gemm.dtype else value.to(gemm.dtype), report
 
 
-def _epilogue(product: torch.Tensor, gemm: Gemm) -> torch.Tensor:
-    """alpha·X + beta·C in torch, rounded a step at a time."""
-    alpha, beta = (x if gemm.dtype.is_complex else x.real for x in (gemm.alpha, gemm.beta))
-    value = product if alpha == 1 else product * alpha
-    if gemm.c is None:
-        return value
-    addend = gemm.c.detach().to(value.dtype)
-    return value + (addend if beta == 1 else addend * beta)
+def multiply_parts(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
+    """The product of DTensors; a sum is rounded as often as on one device."""
+    from prismm.distributed.product import multiply as multiply_dtensors
+
+    # Each detached DTensor would cost a pass through torch's dispatcher.
+    a, b = _operands(gemm) if gemm.operator in ("vdot", "addbmm") else (gemm.a, gemm.b)
+    narrow = gemm.dtype if gemm.dtype.itemsize == 2 else None
+    factors = None if gemm.plain else (gemm.alpha, gemm.beta if gemm.c is not None else 0.0)
+    return multiply_dtensors(a, b, gemm.c, factors, recipe.asked(), narrow, stepwise=gemm.a.is_cuda)
 
 
 def method_of(plan: Plan, epilogue: bool, cuda: bool) -> Method:

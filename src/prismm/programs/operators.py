@@ -29,11 +29,11 @@ from torch.autograd import forward_ad
 from prismm import dispatch
 from prismm.core import arrays
 from prismm.cpu.fast_paths import fast_dense, fast_sum, fast_tensors
+from prismm.cuda.rows import product_and_row
 from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, ShapeError
 from prismm.programs import derivatives
 from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
-from prismm.programs.rows import product_and_row
 
 Tensor = torch.Tensor
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))

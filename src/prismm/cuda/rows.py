@@ -1,4 +1,6 @@
-"""Products on a GPU with the same row added to each of their rows, as a layer's bias is, by one look-up."""
+"""Sums of a product and a tensor on a GPU, by the steps that torch's operators make: the product is rounded first. One
+look-up and one kernel make those in which the same row is added to each row, as a layer's bias is.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +24,18 @@ def product_and_row(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, keywords:
     from prismm.cuda.calls import fast_row
 
     return fast_row(a, b, c, keywords)
+
+
+def added(product: torch.Tensor, c: torch.Tensor | None, alpha: complex, beta: complex) -> torch.Tensor:
+    """alpha·product + beta·c in torch, rounded a step at a time; c None where beta is 0.
+
+    >>> import torch
+    >>> added(torch.ones(2), torch.ones(1), 2, 0.5)
+    tensor([2.5000, 2.5000])
+    """
+    alpha, beta = (x if product.is_complex() else complex(x).real for x in (alpha, beta))
+    value = product if alpha == 1 else product * alpha
+    if c is None:
+        return value
+    addend = c.to(value.dtype)
+    return value + (addend if beta == 1 else addend * beta)

@@ -1,0 +1,211 @@
+"""Kinds of products of DTensors: what all of them share that have the same shapes, types, placements and keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+from prismm.core import arrays
+from prismm.core.request import Request, check_request, check_scalars
+from prismm.cpu.implementation import implementation_of
+from prismm.cpu.partial.setting import Setting, setting_of
+from prismm.cuda.device import FP8
+from prismm.distributed.exchange import Exchange, ranks_of
+from prismm.distributed.placements import Layout, Placements, landing, layout_of, whole
+from prismm.errors import DTypeError, EngineError
+from prismm.schemes.names import scheme_of
+
+Factors = tuple[complex, complex]
+
+
+@dataclass(frozen=True)
+class ProductKind:
+    """A kind of products.
+
+    Attributes:
+        text: what ranks have to agree on, in words.
+        layout: how the product is cut.
+        result: placements of the result.
+        setting: of exact sums; None where torch's own reduction will do, or the inner dimension is not sharded.
+        exact: whether exact sums are shared by several ranks.
+        by_gpu: whether GPUs make the steps of exact sums.
+        keywords: as of `dispatch.matmul`.
+        factors: alpha and beta of a sum; None for a product alone.
+        stepwise: whether a sum is made from the rounded product.
+        exchange: with the ranks that share sums.
+        addend: placements of C that its part is added with; None without C.
+        here: whether the operands need no collective.
+        addend_here: whether C's part, as it is, broadcasts to this rank's part of the result.
+    """
+
+    text: str
+    layout: Layout
+    result: Placements
+    setting: Setting | None
+    exact: bool
+    by_gpu: bool
+    keywords: tuple[Any, ...]
+    factors: Factors | None
+    stepwise: bool
+    exchange: Exchange
+    addend: Placements | None
+    here: bool
+    addend_here: bool
+
+    @property
+    def native(self) -> bool:
+        """Whether native grade is all that was asked for."""
+        accuracy, scheme, reproducible, out_dtype, engine, *_ = self.keywords
+        return accuracy in (None, "native") and not reproducible and scheme is out_dtype is engine is None
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the one, of those whose rounded parts are added, that adds C."""
+        return self.exact or not any(self.exchange.mesh.get_local_rank(index) for index in self.layout.inner)
+
+    def placed(self, local: torch.Tensor) -> DTensor:
+        """The result, of which a rank has this part."""
+        local = local.contiguous()
+        spec = _spec(self.exchange.mesh, self.result, self.layout.shape, local.dtype)
+        return DTensor(local, spec, requires_grad=False)
+
+
+def kind_of(
+    a: DTensor, b: DTensor, c: DTensor | None, factors: Factors | None, keywords: tuple[Any, ...],
+    narrow: torch.dtype | None, stepwise: bool,
+) -> ProductKind:  # fmt: skip
+    """The kind of a product; arguments and errors as of `product.multiply`."""
+    third = None if c is None else c._spec
+    asked = a._spec, b._spec, third, factors, keywords, narrow, stepwise, a._local_tensor.device
+    try:
+        hash(keywords)
+    except TypeError:  # a scheme of the caller's own
+        return _kind.__wrapped__(*asked)
+    return _kind(*asked)
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(
+    a: DTensorSpec, b: DTensorSpec, c: DTensorSpec | None, factors: Factors | None, keywords: tuple[Any, ...],
+    narrow: torch.dtype | None, stepwise: bool, device: torch.device,
+) -> ProductKind:  # fmt: skip
+    accuracy, scheme, reproducible, out_dtype, engine, threads, _ = keywords
+    types = _numpy_type(a), _numpy_type(b)
+    if out_dtype is None and all(each.kind == "b" for each in types):
+        # Of gemm, which counts: the operators take no bools.
+        out_dtype = "float64"
+    keywords = accuracy, scheme_of(scheme), reproducible, out_dtype, engine, threads, None
+    request = check_request(accuracy, keywords[1], reproducible, out_dtype, engine, threads, None, None)[0]
+    layout = layout_of(a, b)
+    dtype = arrays.result_dtype(
+        [np.empty(0, each) for each in (*types, *((_numpy_type(c),) if c is not None else ()))], out_dtype
+    )
+    if factors is not None:
+        check_scalars(*factors, dtype.kind == "c")
+        # A product alone is one of a matmul, with its bits.
+        factors = None if factors == (1, 0) else factors
+    stepwise = stepwise and factors is not None
+    summed = factors is not None and not stepwise
+    setting = _setting(a, b, types, dtype, request, summed) if layout.inner else None
+    exact = setting is not None and any(a.mesh.size(index) > 1 for index in layout.inner)
+    by_gpu = setting is not None and _by_gpu(a.mesh.device_type, device, setting)
+    result = layout.result if setting is None else landing(layout, a.ndim > 1, b.ndim > 1)
+    text = _text([each for each in (a, b, c) if each is not None], request, dtype, factors, setting, narrow)
+    text += ("; by GPUs" if by_gpu else "") + ("; rounded before the sum" if stepwise else "")
+    addend = None if c is None else whole(result)
+    return ProductKind(
+        text, layout, result, setting, exact, by_gpu, keywords, factors, stepwise, Exchange(a.mesh, layout.inner),
+        addend, a.placements == layout.left and b.placements == layout.right,
+        c is not None and _fits(c, layout.shape, whole(result)),
+    )  # fmt: skip
+
+
+def _fits(c: DTensorSpec, shape: tuple[int, ...], placements: Placements) -> bool:
+    """Whether a part of C broadcasts to the part of a tensor of this shape that has these placements."""
+    added = len(shape) - c.ndim
+    if added < 0 or any(x not in (1, y) for x, y in zip(c.shape, shape[added:], strict=True)):
+        return False
+    for mine, wanted in zip(c.placements, placements, strict=True):
+        if mine.is_replicate():
+            if type(wanted) is Shard and wanted.dim >= added and c.shape[wanted.dim - added] != 1:
+                return False
+        elif type(mine) is not Shard or wanted != Shard(mine.dim + added) or c.shape[mine.dim] == 1:
+            return False
+    return True
+
+
+def _numpy_type(x: DTensorSpec) -> np.dtype[Any]:
+    """The element type as NumPy has it; float32 holds what NumPy lacks."""
+    name = str(_meta(x).dtype).removeprefix("torch.").replace("bfloat16", "float32")
+    if name not in arrays.NAMES and name != "bool":
+        raise DTypeError(f"an operand has dtype {name}, which prismm does not multiply; convert it with .to(...)")
+    return np.dtype(name)
+
+
+def _meta(x: DTensorSpec) -> TensorMeta:
+    assert x.tensor_meta is not None
+    return x.tensor_meta
+
+
+def _text(
+    operands: list[DTensorSpec], request: Request, dtype: np.dtype[Any], factors: Factors | None,
+    setting: Setting | None, narrow: torch.dtype | None,
+) -> str:  # fmt: skip
+    """What ranks have to agree on, in words; the same for keywords that are equal."""
+    each = " and ".join(f"{tuple(x.shape)} {_meta(x).dtype} {x.placements}" for x in operands)
+    asked = [
+        f"accuracy={request.target}" if request.target is not None else "",
+        f"scheme={request.scheme!r}" if request.scheme is not None else "",
+        "reproducible" if request.reproducible else "",
+        f"out_dtype={dtype.name}" if request.out_dtype is not None else "",
+        f"engine={request.engine}" if request.engine is not None else "",
+    ]
+    exact = f"; exact with {setting.moduli} moduli of k = {setting.k}" if setting is not None else ""
+    scaled = f"; factors {complex(factors[0])} and {complex(factors[1])}" if factors is not None else ""
+    how = ", ".join(filter(None, asked)) or "native"
+    return f"product of {each} over mesh {ranks_of(operands[0].mesh)}, {how}{scaled}{exact}; {narrow}"
+
+
+def _setting(
+    a: DTensorSpec, b: DTensorSpec, types: tuple[Any, Any], dtype: np.dtype[Any], request: Request, summed: bool
+) -> Setting | None:  # fmt: skip
+    """The setting of exact sums; None where torch's own reduction of rounded ones will do.
+
+    That adds K terms in some order, as native products do: the bound of Native, K·u·|a||b|, holds for it as a whole.
+    """
+    kind = request.target.kind if request.target is not None else "fast"
+    of_digits = request.scheme is not None and hasattr(implementation_of(request.scheme), "digit_moduli")
+    if not (request.reproducible or of_digits or kind in ("tolerance", "correctly-rounded")):
+        return None
+    m, n = (a.shape[-2] if a.ndim > 1 else 1), (b.shape[-1] if b.ndim > 1 else 1)
+    if a.mesh.device_type != "cpu" and (request.engine or "").startswith("cuda"):
+        # A GPU's INT8 units are the only ones that make exact sums there.
+        if request.engine == FP8:
+            raise EngineError(
+                f"engine={FP8!r} multiplies no products whose inner dimension is sharded; leave engine out, or pass "
+                "'cuda:int8'"
+            )
+        request = dataclasses.replace(request, engine=None)
+    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
+
+
+def _by_gpu(device_type: str, device: torch.device, setting: Setting) -> bool:
+    """Whether this rank's GPU makes the steps of exact sums; all ranks have to agree."""
+    if device_type != "cuda":
+        return False
+    from prismm.distributed import on_gpu
+
+    return on_gpu.serves(device, setting)
+
+
+@functools.lru_cache(maxsize=1024)
+def _spec(mesh: Any, placements: Placements, shape: tuple[int, ...], dtype: torch.dtype) -> DTensorSpec:
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensorSpec(mesh, placements, tensor_meta=TensorMeta(torch.Size(shape), stride, dtype))
