@@ -69,7 +69,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     mesh, device = started()
-    rows = []
     for n in map(int, options.orders.split(",")):
         tasks = tasks_of(n, mesh, device)
         times: dict[tuple[str, str], list[float]] = {key: [] for key in tasks}
@@ -80,16 +79,18 @@ def main() -> None:
                 taken = seconds(task, device, alone=key[0] == "one")
                 if number:
                     times[key].append(taken)
+        rows = []
         for (layout, way), found in times.items():
             rows.append({
                 "gpus": 1 if layout == "one" else mesh.size(), "layout": layout, "way": way, "n": n,
                 "milliseconds": 1e3 * statistics.median(found), "rounds": len(found),
                 "gpu": gpu_name(), **machine(),
             })  # fmt: skip
-    if dist.get_rank() == 0:
-        write("distributed_layouts", rows, key=("gpus", "layout", "way", "n", "gpu"))
-        for row in rows:
-            print(f"{row['gpus']} {row['layout']:6s} {row['way']:17s} n = {row['n']:6d} {row['milliseconds']:9.1f} ms")
+        if dist.get_rank() == 0:
+            write("distributed_layouts", rows, key=("gpus", "layout", "way", "n", "gpu"))
+            for row in rows:
+                size = f"{row['gpus']} {row['layout']:6s} {row['way']:17s} n = {row['n']:6d}"
+                print(f"{size} {row['milliseconds']:9.1f} ms", flush=True)
     dist.destroy_process_group()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from typing import Any
@@ -144,6 +145,25 @@ def sums(rank: int, shape: tuple[int, ...], cases: list[Any]) -> None:
         else:
             size = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(c)
             assert (np.abs(whole - expected) <= 2 * 33 * 2.0**-53 * size).all()
+
+
+def operator_sums(rank: int, recipe: str) -> None:
+    """The operator's sums, rounded as often as on one device of this kind: C a row, a column, a matrix or absent."""
+    from prismm.programs import operators
+
+    mesh = mesh_of((2,))
+    if rank >= 2:
+        return
+    rng = np.random.default_rng(13)
+    a, b = (torch.from_numpy(rng.standard_normal(size)).to(DEVICE) for size in ((6, 20), (20, 8)))
+    for left, right, third in (([S(1)], [S(0)], [R]), ([S(0)], [R], [R]), ([R], [S(1)], [R]), ([S(1)], [S(0)], [S(0)])):
+        for size, (alpha, beta) in itertools.product(((8,), (6, 1), (6, 8)), ((1, 1), (1, -0.5), (-1.5, 1), (3, 0))):
+            c = torch.from_numpy(rng.standard_normal(size)).to(DEVICE)
+            expected = operators.gemm(c, a, b, recipe, alpha, beta)
+            parts = (spread(x, mesh, each) for x, each in ((c, third), (a, left), (b, right)))
+            found = operators.gemm(*parts, recipe, alpha, beta).full_tensor()
+            note = f"{recipe} {left} {right} {third} {size} {alpha} {beta}"
+            assert_same_bits(found.cpu().numpy(), expected.cpu().numpy(), note)
 
 
 def gradients(rank: int, shape: tuple[int, ...], left: list[Any], right: list[Any], recipe: str) -> None:
@@ -349,7 +369,7 @@ def endless(rank: int, count: int = 10**9) -> None:
 def _model() -> torch.nn.Sequential:
     """Two linear layers, the same on every rank."""
     torch.manual_seed(5)
-    return torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 6)).double()
+    return torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 6)).double().to(DEVICE)
 
 
 def _trained(model: torch.nn.Module, x: torch.Tensor, recipe: Any) -> tuple[Any, ...]:
@@ -390,7 +410,7 @@ def tensor_parallel(rank: int, recipe: Any, sequence: bool) -> None:
     mesh = mesh_of((2,))
     if rank >= 2:
         return
-    x = torch.from_numpy(np.random.default_rng(6).standard_normal((4, 12)))
+    x = torch.from_numpy(np.random.default_rng(6).standard_normal((4, 12))).to(DEVICE)
     y, gradients, record = _trained(_model(), x, recipe)
     outer = (S(0),) if sequence else (R,)
     plan = {
@@ -401,9 +421,9 @@ def tensor_parallel(rank: int, recipe: Any, sequence: bool) -> None:
     given = x[2 * rank : 2 * rank + 2] if sequence else x
     found, weights, rows = _trained(model, given.clone(), recipe)
     assert found.placements == outer
-    assert_same_bits(found.full_tensor().detach().cpu().numpy(), y.detach().numpy())
+    assert_same_bits(found.full_tensor().detach().cpu().numpy(), y.detach().cpu().numpy())
     for weight, expected in zip(weights, gradients, strict=True):
-        assert_same_bits(weight.full_tensor().cpu().numpy(), expected.numpy())
+        assert_same_bits(weight.full_tensor().cpu().numpy(), expected.cpu().numpy())
     shapes = sorted((row.operator, row.m, row.k, row.n) for row in rows.rows)
     assert shapes == sorted((row.operator, row.m, row.k, row.n) for row in record.rows)
     assert all(row.method.accuracy != "off" for row in rows.rows), [row.reason for row in rows.rows]
@@ -414,7 +434,7 @@ def data_parallel(rank: int, kind: str) -> None:
     mesh = mesh_of((2,))
     if rank >= 2:
         return
-    x = torch.from_numpy(np.random.default_rng(6).standard_normal((4, 12)))
+    x = torch.from_numpy(np.random.default_rng(6).standard_normal((4, 12))).to(DEVICE)
     y, _, _ = _trained(_model(), x, "correctly-rounded")
     mine = x[2 * rank : 2 * rank + 2].clone()
     if kind == "ddp":
@@ -426,7 +446,7 @@ def data_parallel(rank: int, kind: str) -> None:
     with prismm.emulate("correctly-rounded") as record:
         found = model(mine)
         found.square().sum().backward()
-    assert_same_bits(found.detach().numpy(), y[2 * rank : 2 * rank + 2].detach().numpy())
+    assert_same_bits(found.detach().cpu().numpy(), y[2 * rank : 2 * rank + 2].detach().cpu().numpy())
     assert all(row.method.accuracy == "correctly-rounded" for row in record.rows)
     assert len(record.rows) == 5 and all(p.grad is not None for p in model.parameters())
 

@@ -122,3 +122,21 @@ def test_products_over_gpus_run_on_either_side(gpus):
     shapes = [((40,), (40, 5)), ((1, 40), (40,)), ((1, 40), (40, 1)), ((3, 1), (1, 4))]
     placements = [([S(0)], [S(0)]), ([S(1)], [S(0)]), ([S(1)], [S(0)]), ([S(1)], [S(0)])]
     gpus.run(cases.batches, (gpus.world,), [(*x, *y) for x, y in zip(shapes, placements, strict=True)])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("recipe, sequence", [("native", False), ("correctly-rounded", True)])
+def test_tensor_parallel_layers_over_gpus_have_the_bits_of_one_gpu(recipe, sequence, gpus):
+    gpus.run(cases.tensor_parallel, recipe, sequence)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_data_parallel_models_over_gpus(kind, gpus):
+    gpus.run(cases.data_parallel, kind)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("recipe", ["native reproducible", "correctly-rounded", "1e-13"])
+def test_sums_of_the_operator_over_gpus_are_rounded_as_on_one_gpu(recipe, gpus):
+    gpus.run(cases.operator_sums, recipe)

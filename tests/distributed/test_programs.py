@@ -10,6 +10,11 @@ def test_tensor_parallel_layers_have_the_bits_of_one_device(recipe, sequence, ra
     ranks.run(cases.tensor_parallel, recipe, sequence)
 
 
+@pytest.mark.parametrize("recipe", ["native reproducible", "correctly-rounded", "1e-13"])
+def test_sums_of_the_operator_are_rounded_as_on_one_device(recipe, ranks):
+    ranks.run(cases.operator_sums, recipe)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_data_parallel_models(kind, ranks):
     ranks.run(cases.data_parallel, kind)
