@@ -41,6 +41,7 @@ from prismm.cuda.native.seconds import (
 from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch, tiny_seconds
 from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
+from prismm.planning.moduli_count import share_of_normal
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -236,20 +237,10 @@ def moduli_matching_cublas(result: Format, terms: int) -> int:
 
 
 def moduli_for_rounding(problem: Problem, rates: Rates) -> int:
-    """Moduli for correct rounding: products against repair.
-
-    Of normal data a share of about 2^(-12.1 + 1.6·(73.47 - L))·(K/8192)^1.7 stays uncertified in float64, and
-    2^(-13.7 + 1.82·(43.02 - L))·(K/2048)^1.83 in float32, as measured: it falls faster than 2^-L because elements of 53
-    or 24 bits are exact but for the small ones.
-    """
+    """Moduli for correct rounding: products against repair of what normal data leaves uncertified."""
     best = (math.inf, MAX_MODULI)
     for moduli in range(9, MAX_MODULI + 1):
-        bits = operand_bits(moduli)
-        if problem.result.precision == 53:
-            share = min(1.0, 2.0 ** (-12.1 + 1.6 * (73.47 - bits)) * (problem.terms / 8192) ** 1.7)
-        else:
-            share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (problem.terms / 2048) ** 1.83)
-        uncertified = entries_of(problem) * share
+        uncertified = entries_of(problem) * share_of_normal(moduli, problem.result, problem.terms)
         # The first repair of a call costs as often as there is an entry to repair.
         repair = uncertified * problem.terms * rates.repair + min(1.0, uncertified) * rates.tuning.first_repair
         best = min(best, (gpu_seconds(Residues(moduli), problem, rates) + repair, moduli))

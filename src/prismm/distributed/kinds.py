@@ -20,6 +20,7 @@ from prismm.cuda.device import FP8
 from prismm.distributed.exchange import Exchange, ranks_of
 from prismm.distributed.placements import Layout, Placements, landing, layout_of, whole
 from prismm.errors import DTypeError, EngineError
+from prismm.planning.moduli_count import GPU_REPAIRS
 from prismm.schemes.names import scheme_of
 
 Factors = tuple[complex, complex]
@@ -193,7 +194,9 @@ def _setting(
                 "'cuda:int8'"
             )
         request = dataclasses.replace(request, engine=None)
-    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed)
+    # CPUs repair what a GPU leaves, so a GPU should leave nothing as a rule: a modulus more costs it less.
+    repairs = GPU_REPAIRS if a.mesh.device_type == "cuda" else None
+    return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed, repairs=repairs)
 
 
 def _by_gpu(device_type: str, device: torch.device, setting: Setting) -> bool:

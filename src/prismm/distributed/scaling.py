@@ -33,7 +33,9 @@ from prismm.distributed.links import Links, Traffic
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
 from prismm.planning.auto import Auto
+from prismm.planning.moduli_count import GPU_REPAIRS, moduli_leaving
 from prismm.schemes.names import scheme_of
+from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -248,7 +250,7 @@ def model(
       transposed. The product leaves 16 multiprocessors to copies. Small messages are waited for, 1.5 ms in all.
     - Other partial products are rounded results that are added as they are.
     - Exact partial products take memory for 192 MiB on their way, others for all entries; both for the share received.
-    - Few entries need repair.
+    - Few entries need repair. Correctly rounded sums of inner parts take so many moduli that hardly one does.
     - Workspace is that of residues: a byte an element and modulus. It is at most a quarter of the memory, beyond which
       prismm cuts the product into blocks. Other schemes count the bytes of their operands once more.
 
@@ -397,9 +399,17 @@ class _Setting:
     one_device: float
 
     @property
+    def inner(self) -> Any:
+        """What multiplies inner parts. Correctly rounded sums take moduli of their own."""
+        problem = self.problem
+        if not self.exact or problem.goal != "correctly-rounded":
+            return self.scheme
+        return Residues(moduli_leaving(GPU_REPAIRS / (problem.m * problem.n), problem.result, problem.terms))
+
+    @property
     def message_bytes(self) -> int:
         """Bytes of an entry of a partial product."""
-        moduli = getattr(self.scheme, "moduli", None)
+        moduli = getattr(self.inner, "moduli", None)
         if not self.exact or moduli is None:
             return self.problem.number_bytes
         # A complex product is made from three real ones, whose digits travel as they are.
@@ -410,7 +420,7 @@ class _Setting:
         (m, n, k), bytes_ = (-(-s // p) for s, p in zip(self._sizes(), grid, strict=True)), self.problem.number_bytes
         devices = math.prod(grid)
         block = replace(self.problem, m=m, n=n, k=k)
-        compute = gpu_seconds(self.scheme, block, self.rates)
+        compute = gpu_seconds(self.inner if grid[2] > 1 else self.scheme, block, self.rates)
         if self.exact and grid[2] > 1:
             compute *= self.rates.processors / (self.rates.processors - _RESERVED)
         compute = _lasting(compute) + (_HOST if devices > 1 else 0.0)

@@ -18,7 +18,7 @@ from prismm.cpu.engines.integer import CpuEngine, DirectEngine, Float64Engine, P
 from prismm.cpu.residues.split import Splitter
 from prismm.errors import ArgumentError
 from prismm.formats import Format, format_of
-from prismm.planning.moduli_count import moduli_for_rounding
+from prismm.planning.moduli_count import moduli_leaving
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,12 +122,13 @@ def byte_engine() -> CpuEngine:
 
 def setting_of(
     m: int, k: int, n: int, types: tuple[np.dtype[Any], np.dtype[Any]], dtype: np.dtype[Any], request: Request, *,
-    summed: bool = False,
+    summed: bool = False, repairs: float | None = None,
 ) -> Setting:  # fmt: skip
     """The setting of a product (m, k) by (k, n) of these types with a result of type `dtype`.
 
     The scheme is that of the product on one device where bits depend on it; a correctly rounded result has the bits of
-    any, and takes as many moduli as leave few entries of ordinary data.
+    any, and takes as many moduli as are likely to leave no more than `repairs` entries of normal data uncertified: one
+    in 200, if it is None.
 
     Raises:
         ArgumentError: for a scheme, or a choice, whose value is not an exact integer before one rounding; for types
@@ -141,17 +142,19 @@ def setting_of(
         a, b, dtype, request, summed=summed, terms_per_element=1, may_read_data=False
     )
     implementation.check_target(problem, request.target)
-    moduli = exact_moduli(implementation, problem)
+    moduli = exact_moduli(implementation, problem, share=1 / 200 if repairs is None else repairs / (m * n + 1))
     return Setting(moduli, max(k, 1), dtype.kind == "c", format_of(dtype), request.target, summed)
 
 
-def exact_moduli(implementation: Any, problem: Problem) -> int:
-    """Moduli of the digits that serve an implementation's product."""
+def exact_moduli(implementation: Any, problem: Problem, share: float) -> int:
+    """Moduli of the digits that serve an implementation's product. share: of entries that correct rounding may leave
+    uncertified.
+    """
     moduli = getattr(implementation, "digit_moduli", None)
     if moduli is not None:
         return int(moduli)
     if problem.rounded:
-        return moduli_for_rounding(problem.result)
+        return moduli_leaving(share, problem.result, problem.terms)
     raise ArgumentError(
         f"{implementation.scheme} has no exact partial products: its sums are rounded where the inner dimension is "
         "cut; pass scheme=prismm.Residues(...), reproducible=True or accuracy='correctly-rounded', or shard rows or "
