@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -253,6 +254,21 @@ def test_blocks_may_end_in_any_order():
         generator.close()
         a @ a
     assert [row.count for row in record.rows] == [1, 1] and intercept.innermost() is None
+
+
+def test_a_thread_that_keeps_a_block_refers_to_it():
+    """Also in versions of torch that take no reference to what they keep for a thread."""
+
+    class Value:
+        pass
+
+    value, name = Value(), "prismm.tests.kept"
+    count = sys.getrefcount(value)
+    for _ in range(3):
+        intercept._keep(name, value)
+        assert sys.getrefcount(value) == count + 1 and torch._C._get_obj_in_tls(name) is value
+    intercept._keep(name, None)
+    assert sys.getrefcount(value) == count
 
 
 def test_what_a_layout_says_is_true_of_all_operands():

@@ -14,7 +14,9 @@ them unused.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,7 +39,7 @@ _BLOCK = "prismm.programs.block"
 BUSY = threading.local()
 """depth: whether this thread is making a product, whose own operators are none of the program's."""
 
-_known, _get, _set = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
+_known, _get, _stash = torch._C._is_key_in_tls, torch._C._get_obj_in_tls, torch._C._stash_obj_in_tls
 _modes, _level = torch._C._len_torch_dispatch_stack, torch._C._functorch.maybe_current_level
 _is_included, _include, _exclude = (
     torch._C._dispatch_tls_is_dispatch_key_included, torch._C._dispatch_tls_set_dispatch_key_included,
@@ -48,6 +50,28 @@ _is_included, _include, _exclude = (
 def innermost() -> Block | None:
     """The innermost block that is open in this thread, or in the one that autograd works for here."""
     return _get(_BLOCK) if _known(_BLOCK) else None
+
+
+def _keep(name: str, value: Any) -> None:
+    """Have torch keep a value for this thread, with a reference to it."""
+    if _lacks_reference():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    _stash(name, value)
+
+
+@functools.cache
+def _lacks_reference() -> bool:
+    """Whether this torch takes no reference to what it keeps for a thread, though it drops one when it lets go: 2.11
+    does so.
+    """
+    value = object()
+    count = sys.getrefcount(value)
+    _stash(_BLOCK + ".probe", value)
+    lacks = sys.getrefcount(value) == count
+    for each in (value, None) if lacks else ():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    _stash(_BLOCK + ".probe", None)
+    return lacks
 
 
 class Interception:
@@ -63,7 +87,7 @@ class Interception:
         self._block, self._outer, self._key, self._thread = block, innermost(), key(), threading.get_ident()
         self._included = self._key is not None and _is_included(self._key)
         self.by_mode = False
-        _set(_BLOCK, block)
+        _keep(_BLOCK, block)
         if self._key is not None:
             _include(self._key, not by_mode)
         if by_mode or self._key is None:
@@ -95,7 +119,7 @@ class Interception:
             outer = outer.outer
         if self._key is not None:
             _include(self._key, self._included and outer is not None)
-        _set(_BLOCK, outer)
+        _keep(_BLOCK, outer)
 
 
 def plain_modes() -> int:
