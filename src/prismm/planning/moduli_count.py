@@ -60,8 +60,8 @@ def share_of_normal(moduli: int, result: Format, terms: int) -> float:
     """
     bits = operand_bits(moduli)
     if result.precision == 53:
-        return min(1.0, math.exp2(-12.1 + 1.6 * (73.47 - bits)) * (terms / 8192) ** 1.7)
-    return min(1.0, math.exp2(-13.7 + 1.82 * (43.02 - bits)) * (terms / 2048) ** 1.83)
+        return min(1.0, math.exp2(-12.1 + 1.6 * (73.47 - bits)) * math.pow(terms / 8192, 1.7))
+    return min(1.0, math.exp2(-13.7 + 1.82 * (43.02 - bits)) * math.pow(terms / 2048, 1.83))
 
 
 def moduli_leaving(share: float, result: Format, terms: int) -> int:
