@@ -343,9 +343,12 @@ def late(rank: int, seconds: float) -> Any:
     group = dist.new_group(timeout=datetime.timedelta(seconds=seconds), backend="gloo")
     mesh = DeviceMesh.from_group(group, "cpu")
     x = np.ones((4, 8))
+    # An equal mesh, whose group waits longer.
+    others = mesh_of((dist.get_world_size(),))
+    prismm.matmul(spread(x, others, [S(1)]), spread(x.T, others, [S(0)]), reproducible=True)
     operands = spread(x, mesh, [S(1)]), spread(x.T, mesh, [S(0)])
-    first = prismm.matmul(*operands, reproducible=True).full_tensor()
-    assert (first == 8).all()
+    first = prismm.matmul(*operands, reproducible=True)
+    assert first.device_mesh is mesh and (first.full_tensor() == 8).all()
     if rank == dist.get_world_size() - 1:
         time.sleep(2.5 * seconds)
     began = time.monotonic()

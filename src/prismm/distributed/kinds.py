@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,18 +17,21 @@ from prismm.core.request import Request, check_request, check_scalars
 from prismm.cpu.implementation import implementation_of
 from prismm.cpu.partial.setting import Setting, setting_of
 from prismm.cuda.device import FP8
-from prismm.distributed.exchange import Exchange, ranks_of
+from prismm.distributed.exchange import ranks_of
 from prismm.distributed.placements import Layout, Placements, landing, layout_of, whole
 from prismm.errors import DTypeError, EngineError
 from prismm.planning.moduli_count import GPU_REPAIRS
 from prismm.schemes.names import scheme_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 Factors = tuple[complex, complex]
 
 
 @dataclass(frozen=True)
 class ProductKind:
-    """A kind of products.
+    """A kind of products, on any mesh of the same ranks: meshes that are equal may have groups of their own.
 
     Attributes:
         text: what ranks have to agree on, in words.
@@ -40,10 +43,10 @@ class ProductKind:
         keywords: as of `dispatch.matmul`.
         factors: alpha and beta of a sum; None for a product alone.
         stepwise: whether a sum is made from the rounded product.
-        exchange: with the ranks that share sums.
         addend: placements of C that its part is added with; None without C.
         here: whether the operands need no collective.
         addend_here: whether C's part, as it is, broadcasts to this rank's part of the result.
+        specs: of the latest results, by their types.
     """
 
     text: str
@@ -55,10 +58,10 @@ class ProductKind:
     keywords: tuple[Any, ...]
     factors: Factors | None
     stepwise: bool
-    exchange: Exchange
     addend: Placements | None
     here: bool
     addend_here: bool
+    specs: dict[torch.dtype, DTensorSpec]
 
     @property
     def native(self) -> bool:
@@ -66,15 +69,18 @@ class ProductKind:
         accuracy, scheme, reproducible, out_dtype, engine, *_ = self.keywords
         return accuracy in (None, "native") and not reproducible and scheme is out_dtype is engine is None
 
-    @property
-    def first(self) -> bool:
+    def first(self, mesh: DeviceMesh) -> bool:
         """Whether this rank is the one, of those whose rounded parts are added, that adds C."""
-        return self.exact or not any(self.exchange.mesh.get_local_rank(index) for index in self.layout.inner)
+        return self.exact or not any(mesh.get_local_rank(index) for index in self.layout.inner)
 
-    def placed(self, local: torch.Tensor) -> DTensor:
+    def placed(self, local: torch.Tensor, mesh: DeviceMesh) -> DTensor:
         """The result, of which a rank has this part."""
         local = local.contiguous()
-        spec = _spec(self.exchange.mesh, self.result, self.layout.shape, local.dtype)
+        spec = self.specs.get(local.dtype)
+        if spec is None or spec.mesh is not mesh:
+            stride = torch.empty(self.layout.shape, device="meta").stride()
+            meta = TensorMeta(torch.Size(self.layout.shape), stride, local.dtype)
+            spec = self.specs[local.dtype] = DTensorSpec(mesh, self.result, tensor_meta=meta)
         return DTensor(local, spec, requires_grad=False)
 
 
@@ -122,9 +128,9 @@ def _kind(
     text += ("; by GPUs" if by_gpu else "") + ("; rounded before the sum" if stepwise else "")
     addend = None if c is None else whole(result)
     return ProductKind(
-        text, layout, result, setting, exact, by_gpu, keywords, factors, stepwise, Exchange(a.mesh, layout.inner),
-        addend, a.placements == layout.left and b.placements == layout.right,
-        c is not None and _fits(c, layout.shape, whole(result)),
+        text, layout, result, setting, exact, by_gpu, keywords, factors, stepwise, addend,
+        a.placements == layout.left and b.placements == layout.right,
+        c is not None and _fits(c, layout.shape, whole(result)), {},
     )  # fmt: skip
 
 
@@ -206,9 +212,3 @@ def _by_gpu(device_type: str, device: torch.device, setting: Setting) -> bool:
     from prismm.distributed import on_gpu
 
     return on_gpu.serves(device, setting)
-
-
-@functools.lru_cache(maxsize=1024)
-def _spec(mesh: Any, placements: Placements, shape: tuple[int, ...], dtype: torch.dtype) -> DTensorSpec:
-    stride = torch.empty(shape, device="meta").stride()
-    return DTensorSpec(mesh, placements, tensor_meta=TensorMeta(torch.Size(shape), stride, dtype))

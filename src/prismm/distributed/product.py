@@ -16,6 +16,7 @@ from prismm.core.threads import worker_count
 from prismm.cpu.fast_paths import fast_sum
 from prismm.cpu.partial.setting import Setting
 from prismm.cuda.rows import added, product_and_row
+from prismm.distributed.exchange import Exchange
 from prismm.distributed.inner import Backend, Product
 from prismm.distributed.kinds import Factors, ProductKind, kind_of
 from prismm.distributed.on_cpu import OnCpu
@@ -94,16 +95,17 @@ def multiply(
     if keywords[5] is None:
         keywords = (*keywords[:5], _threads(), *keywords[6:])
     kind = kind_of(a, b, c, factors, keywords, narrow, stepwise)
-    exchange, layout = kind.exchange, kind.layout
+    layout, mesh = kind.layout, a.device_mesh
+    exchange = Exchange(mesh, layout.inner)
     # Where nothing is sent, nobody waits for a rank that is missing.
     alone = kind.here and not kind.exact and exchange.agreed(kind.text) and arrived(a) and arrived(b)
-    if alone and (c is None or not kind.first or (kind.addend_here and arrived(c))):
-        return kind.placed(_narrowed(_local(a, b, c, kind), narrow))
+    if alone and (c is None or not kind.first(mesh) or (kind.addend_here and arrived(c))):
+        return kind.placed(_narrowed(_local(a, b, c, kind), narrow), mesh)
     with exchange.entered(kind.text):
         exchange.agree(kind.text, always=kind.exact)
         x, y = brought(a, layout.left), brought(b, layout.right)
-        local = _exact(x, y, c, kind) if kind.exact else _local(x, y, c, kind)
-    return kind.placed(_narrowed(local, narrow))
+        local = _exact(x, y, c, kind, exchange) if kind.exact else _local(x, y, c, kind)
+    return kind.placed(_narrowed(local, narrow), mesh)
 
 
 def _narrowed(local: Tensor, narrow: torch.dtype | None) -> Tensor:
@@ -127,7 +129,7 @@ def _local(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tens
         return cast(Tensor, dispatch.matmul(x, y, kind.keywords))
     alpha, beta = kind.factors
     # Of parts that are summed, one has C.
-    addend = None if c is None or not kind.first else _addend(c, kind)
+    addend = None if c is None or not kind.first(a.device_mesh) else _addend(c, kind)
     if kind.stepwise:
         if addend is not None and alpha == beta == 1:
             value: Tensor | None = product_and_row(x, y, addend, kind.keywords)
@@ -160,7 +162,7 @@ def _addend(c: DTensor, kind: ProductKind) -> Tensor:
     return local_part(brought(c, kind.addend))
 
 
-def _exact(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tensor:
+def _exact(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind, exchange: Exchange) -> Tensor:
     """This rank's share of the exact sums over all ranks, rounded once; of operands with the placements of `layout`."""
     setting, layout = kind.setting, kind.layout
     assert setting is not None
@@ -173,7 +175,7 @@ def _exact(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tens
         index: (0 if rows and kind.result[index].dim == of_rows else 1) if type(kind.result[index]) is Shard else None
         for index in layout.inner
     }
-    work = Product(x, y, setting, kind.exchange, axes, backend, workers)
+    work = Product(x, y, setting, exchange, axes, backend, workers)
     joins = not kind.stepwise
     shape = *work.batch, *[each.stop - each.start for each in (work.rows,) * rows + (work.columns,) * columns]
     addend = _on_cpu(_addend(c, kind).expand(shape), setting, rows, columns) if c is not None and joins else None
