@@ -10,8 +10,6 @@ import pytest
 
 PACKAGES = ("prismm", "prismm.distributed", "prismm.linalg", "prismm.programs", "prismm.testing")
 WITHOUT = {
-    "prismm.distributed.gemm": "operators of prismm.gemm; docs/distributed.md has the example",
-    "prismm.distributed.matmul": "operators of prismm.matmul; docs/distributed.md has the example",
     "prismm.programs.Call": "made by prismm.emulate alone; the example of Record shows its attributes",
     "prismm.testing.HOSTILE": "a mapping of generators",
     "prismm.testing.SPECIAL": "a mapping of generators",

@@ -15,14 +15,11 @@ from prismm.core.lazy import attributes
 
 if TYPE_CHECKING:
     from prismm.distributed.links import Links
-    from prismm.distributed.product import gemm, matmul
     from prismm.distributed.scaling import Model, Point, model
 
-__all__ = ["Links", "Model", "Point", "gemm", "matmul", "model"]
+__all__ = ["Links", "Model", "Point", "model"]
 
 _HOMES = {
-    "gemm": "prismm.distributed.product",
-    "matmul": "prismm.distributed.product",
     "Links": "prismm.distributed.links",
     "Model": "prismm.distributed.scaling",
     "Point": "prismm.distributed.scaling",

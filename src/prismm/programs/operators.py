@@ -154,7 +154,7 @@ def sharded_gemm(
     out: Any, full_output: bool,
 ) -> Tensor:  # fmt: skip
     """`prismm.gemm` of DTensors."""
-    from prismm import distributed
+    from prismm.distributed.product import gemm as gemm_of_parts
 
     given = "out=" if out is not None else "full_output=" if full_output else ""
     if given or keywords[6] is not None:
@@ -165,7 +165,7 @@ def sharded_gemm(
                 f"{name} requires grad, and gemm has no derivative; pass {name}.detach(), or call "
                 "prismm.programs.operators.gemm"
             )
-    return distributed.gemm(a, b, c, factors, transposes, keywords)
+    return gemm_of_parts(a, b, c, factors, transposes, keywords)
 
 
 _SHARDED = "ranks agree on products of DTensors as they run, which no graph holds"

@@ -7,8 +7,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from prismm import distributed
 from prismm.core import arrays
+from prismm.distributed.product import matmul, multiply
 from prismm.errors import OperandError
 from prismm.programs.gemms import Gemm, multiply_parts, rounded_scalars
 from prismm.programs.recipe import Recipe
@@ -24,7 +24,7 @@ def _matmul(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     given = {"dtype": None, **dict(zip(("a", "b", "recipe", "dtype"), args, strict=False)), **kwargs}
     a, b, recipe, dtype = given["a"], given["b"], given["recipe"], given["dtype"]
     narrow = dtype if dtype is torch.float16 or dtype is torch.bfloat16 else None
-    return distributed.matmul(a, b, Recipe.parse(recipe).asked(None if narrow is not None else dtype), narrow)
+    return matmul(a, b, Recipe.parse(recipe).asked(None if narrow is not None else dtype), narrow)
 
 
 def _gemm(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -51,8 +51,6 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
         return None
     if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
         return None
-    from prismm.distributed.product import multiply
-
     keywords, narrow, stepwise = recipe.asked(), gemm.dtype if gemm.dtype.itemsize == 2 else None, gemm.a.is_cuda
     factors = None if gemm.c is None else (1.0, 1.0)
     shown = [(x.shape, x.dtype) for x in operands]
