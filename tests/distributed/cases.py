@@ -9,12 +9,14 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import prismm
+from prismm.errors import ArgumentError, ShapeError
 from prismm.testing import HOSTILE, SPECIAL
 from tests.judge import assert_same_bits
 
@@ -164,6 +166,74 @@ def operator_sums(rank: int, recipe: str) -> None:
             found = operators.gemm(*parts, recipe, alpha, beta).full_tensor()
             note = f"{recipe} {left} {right} {third} {size} {alpha} {beta}"
             assert_same_bits(found.cpu().numpy(), expected.cpu().numpy(), note)
+
+
+def addends(rank: int) -> None:
+    """gemm, and torch's operator under a policy, with C in every placement, on ranks that do and do not add it."""
+    mesh, flipped = mesh_of((2,)), DeviceMesh(DEVICE, torch.tensor([1, 0]))
+    if rank >= 2:
+        return
+    rng = np.random.default_rng(14)
+    a, b = (rng.standard_normal(size) for size in ((6, 8), (8, 4)))
+    ways = (([S(1)], [S(0)]), ([S(0)], [R]), ([R], [S(1)]), ([R], [R]))
+    for (left, right), size in itertools.product(ways, ((6, 4), (4,), (1, 4), (6, 1), (1, 1))):
+        c = rng.standard_normal(size)
+        x, y = spread(a, mesh, left), spread(b, mesh, right)
+        for third in (R, P, *map(S, range(len(size)))):
+            z = spread(c, mesh, [third])
+            note = f"{left} {right} {size} {third}"
+            found = [prismm.gemm(x, y, z, beta=-0.5, reproducible=reproducible) for reproducible in (False, True)]
+            for recipe, _ in itertools.product(("native", "correctly-rounded"), range(2)):
+                with prismm.emulate(recipe):
+                    found += [torch.addmm(z, x, y, beta=-0.5)]
+            for each in found:
+                assert np.allclose(each.full_tensor().cpu().numpy(), a @ b - 0.5 * c, rtol=0, atol=1e-12), note
+    x, y = spread(a, mesh, [S(1)]), spread(b, mesh, [S(0)])
+    for wrong, error in (
+        (spread(np.ones((5, 4)), mesh, [R]), ShapeError), (spread(np.ones((6, 4)), flipped, [S(0)]), ArgumentError)
+    ):  # fmt: skip
+        with pytest.raises(error):
+            prismm.gemm(x, y, wrong, beta=1.0)
+    # A part of each rank's has the result's type, whether C is added there or not.
+    single = (spread(z.astype(np.float32), mesh, [p]) for z, p in ((a, S(1)), (b, S(0))))
+    mixed = prismm.gemm(*single, spread(np.ones((6, 4)), mesh, [R]), beta=1.0)
+    assert mixed.to_local().dtype is torch.float64
+    assert np.allclose(mixed.full_tensor().cpu().numpy(), a @ b + 1, atol=1e-5)
+    for alpha in (0.0, -0.0):
+        zero = prismm.gemm(spread(np.ones((2, 2)), mesh, [R]), spread(np.ones((2, 2)), mesh, [R]), alpha=alpha)
+        assert (np.signbit(zero.full_tensor().cpu().numpy()) == np.signbit(alpha)).all()
+
+
+def own_schemes(rank: int) -> None:
+    """Schemes of the caller's own: whose repr differs between ranks, and one that changes between products."""
+    from prismm.schemes.residues import Residues
+
+    mesh = mesh_of((2,))
+    if rank >= 2:
+        return
+    rng = np.random.default_rng(15)
+    a = rng.standard_normal((6, 6))
+
+    class Own:
+        reproducible = True
+        moduli = 15
+
+        def implementation(self, device: str) -> Any:
+            return Residues(self.moduli).implementation(device)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(Residues(15), name)
+
+    for left, right in ((S(0), R), (S(1), S(0))):
+        kept = [bytearray(64) for _ in range(rank * 50)]  # so that addresses differ
+        scheme = Own()
+        for moduli in (15, 8):
+            scheme.moduli = moduli
+            found = prismm.gemm(spread(a, mesh, [left]), spread(a, mesh, [right]), scheme=scheme)
+            assert_same_bits(found.full_tensor().cpu().numpy(), prismm.gemm(a, a, scheme=scheme), f"{moduli}")
+        del kept
 
 
 def gradients(rank: int, shape: tuple[int, ...], left: list[Any], right: list[Any], recipe: str) -> None:

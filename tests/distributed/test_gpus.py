@@ -140,3 +140,8 @@ def test_data_parallel_models_over_gpus(kind, gpus):
 @pytest.mark.parametrize("recipe", ["native reproducible", "correctly-rounded", "1e-13"])
 def test_sums_of_the_operator_over_gpus_are_rounded_as_on_one_gpu(recipe, gpus):
     gpus.run(cases.operator_sums, recipe)
+
+
+@pytest.mark.gpu
+def test_addends_of_every_placement_over_gpus(gpus):
+    gpus.run(cases.addends)

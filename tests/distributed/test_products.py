@@ -186,3 +186,11 @@ def test_every_rank_has_the_whole_of_one_device(ranks, rng):
     assert np.isfinite(a @ b).all()
     chosen = [("normal", (3, 5, 4), 1, "float64", {"reproducible": True}, [S(1)], [S(0)])]
     assert ranks.run(cases.bits, (1,), chosen)[0] == []
+
+
+def test_addends_of_every_placement(ranks):
+    ranks.run(cases.addends)
+
+
+def test_schemes_of_the_callers_own(ranks):
+    ranks.run(cases.own_schemes)

@@ -256,6 +256,23 @@ def test_blocks_may_end_in_any_order():
     assert [row.count for row in record.rows] == [1, 1] and intercept.innermost() is None
 
 
+@pytest.mark.parametrize("recipe", ["native", "correctly-rounded"])
+def test_factors_of_sums_are_those_that_the_operator_was_given(recipe: str, rng: Any) -> None:
+    """alpha and beta by keyword, at a line that also makes sums without them."""
+    a, b, x = (torch.from_numpy(rng.standard_normal(size)) for size in ((5, 6), (6, 4), 6))
+    shapes = {torch.addmm: (5, 4), torch.addmv: 5, torch.baddbmm: (2, 5, 4), torch.addbmm: (5, 4)}
+    for operator, shape in shapes.items():
+        c = torch.from_numpy(rng.standard_normal(shape))
+        stacked = operator in (torch.baddbmm, torch.addbmm)
+        operands = (a.expand(2, 5, 6), b.expand(2, 6, 4)) if stacked else (a, x if operator is torch.addmv else b)
+        for factors in ({}, {"alpha": 2}, {"beta": 0}, {"beta": 0.5}, {"alpha": -1.5, "beta": 3}, {}):
+            with emulate(recipe):
+                for _ in range(2):
+                    found = operator(c, *operands, **factors)
+                    assert torch.allclose(found, operator(c, *operands, **factors), rtol=0, atol=0)
+            assert torch.allclose(found, operator(c, *operands, **factors), rtol=1e-12, atol=1e-12), (operator, factors)
+
+
 def test_a_thread_that_keeps_a_block_refers_to_it():
     """Also in versions of torch that take no reference to what they keep for a thread."""
 

@@ -42,12 +42,12 @@ _ENVIRONMENT = ("PRISMM_ENGINE",)
 _ENTERED: dict[str, int] = {}
 """Products that this rank entered, by mesh."""
 
-_AGREED: set[tuple[str, str]] = set()
-"""Kinds of products that all ranks of a mesh agreed on."""
+_AGREED: dict[str, set[str]] = {}
+"""Kinds of products that all ranks of a mesh agreed on, by mesh."""
 
 
 _MOST = 4096
-"""Kinds that are remembered."""
+"""Kinds that are remembered of a mesh."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Exchange:
 
     def agreed(self, kind: str) -> bool:
         """Whether all ranks have compared a product of this kind."""
-        return (_name(self.mesh), kind) in _AGREED
+        return kind in _AGREED.get(_name(self.mesh), ())
 
     def agree(self, kind: str, *, always: bool) -> None:
         """Compare what is about to be multiplied, and with what, on all ranks of the mesh.
@@ -187,9 +187,10 @@ class Exchange:
         if (most != -least).any():
             raise EngineError(self._differences(text))
         environment.check_arithmetic()
-        if len(_AGREED) >= _MOST:
-            _AGREED.clear()  # on all ranks, which agree on the same products
-        _AGREED.add((_name(self.mesh), kind))
+        agreed = _AGREED.setdefault(_name(self.mesh), set())
+        if len(agreed) >= _MOST:
+            agreed.clear()  # on all ranks of this mesh, which agree on the same products
+        agreed.add(kind)
 
     def _differences(self, text: str) -> str:
         known = {dist.get_rank(): text}

@@ -19,7 +19,7 @@ from prismm.cpu.partial.setting import Setting, setting_of
 from prismm.cuda.device import FP8
 from prismm.distributed.exchange import ranks_of
 from prismm.distributed.placements import Layout, Placements, landing, layout_of, whole
-from prismm.errors import DTypeError, EngineError
+from prismm.errors import ArgumentError, DTypeError, EngineError, ShapeError
 from prismm.planning.moduli_count import GPU_REPAIRS
 from prismm.schemes.names import scheme_of
 
@@ -91,17 +91,19 @@ def kind_of(
     """The kind of a product; arguments and errors as of `product.multiply`."""
     third = None if c is None else c._spec
     asked = a._spec, b._spec, third, factors, keywords, narrow, stepwise, a._local_tensor.device
-    try:
-        hash(keywords)
-    except TypeError:  # a scheme of the caller's own
-        return _kind.__wrapped__(*asked)
-    return _kind(*asked)
+    scheme = keywords[1]
+    if scheme is not None and not isinstance(scheme, str):
+        frozen = getattr(type(scheme), "__dataclass_params__", None)
+        if frozen is None or not frozen.frozen:  # one of the caller's own, which may change
+            return _kind.__wrapped__(*asked, "")
+    # 0.0 equals -0.0 but is another factor.
+    return _kind(*asked, repr(factors) if factors is not None and 0 in factors else "")
 
 
 @functools.lru_cache(maxsize=4096)
 def _kind(
     a: DTensorSpec, b: DTensorSpec, c: DTensorSpec | None, factors: Factors | None, keywords: tuple[Any, ...],
-    narrow: torch.dtype | None, stepwise: bool, device: torch.device,
+    narrow: torch.dtype | None, stepwise: bool, device: torch.device, signs: str,
 ) -> ProductKind:  # fmt: skip
     accuracy, scheme, reproducible, out_dtype, engine, threads, _ = keywords
     types = _numpy_type(a), _numpy_type(b)
@@ -111,9 +113,13 @@ def _kind(
     keywords = accuracy, scheme_of(scheme), reproducible, out_dtype, engine, threads, None
     request = check_request(accuracy, keywords[1], reproducible, out_dtype, engine, threads, None, None)[0]
     layout = layout_of(a, b)
-    dtype = arrays.result_dtype(
-        [np.empty(0, each) for each in (*types, *((_numpy_type(c),) if c is not None else ()))], out_dtype
-    )
+    dtype = arrays.result_dtype([np.empty(0, each) for each in types], out_dtype)
+    if c is not None:
+        _check_addend(a, c, layout)
+        own, dtype = dtype, arrays.result_dtype([np.empty(0, each) for each in (*types, _numpy_type(c))], out_dtype)
+        if own != dtype:
+            # Ranks that do not add C have to make parts of the same type.
+            keywords = *keywords[:3], dtype.name, *keywords[4:]
     if factors is not None:
         check_scalars(*factors, dtype.kind == "c")
         # A product alone is one of a matmul, with its bits.
@@ -134,11 +140,20 @@ def _kind(
     )  # fmt: skip
 
 
+def _check_addend(a: DTensorSpec, c: DTensorSpec, layout: Layout) -> None:
+    if c.mesh != a.mesh:
+        raise ArgumentError(
+            f"c is on {c.mesh} with placements {c.placements}, a and b on {a.mesh}; distribute all over one mesh: "
+            "torch.distributed.tensor.distribute_tensor(c.full_tensor(), a.device_mesh, …)"
+        )
+    added = len(layout.shape) - c.ndim
+    if added < 0 or any(x not in (1, y) for x, y in zip(c.shape, layout.shape[added:], strict=True)):
+        raise ShapeError(f"c has shape {tuple(c.shape)}, the product has shape {layout.shape}; c must broadcast to it")
+
+
 def _fits(c: DTensorSpec, shape: tuple[int, ...], placements: Placements) -> bool:
     """Whether a part of C broadcasts to the part of a tensor of this shape that has these placements."""
     added = len(shape) - c.ndim
-    if added < 0 or any(x not in (1, y) for x, y in zip(c.shape, shape[added:], strict=True)):
-        return False
     for mine, wanted in zip(c.placements, placements, strict=True):
         if mine.is_replicate():
             if type(wanted) is Shard and wanted.dim >= added and c.shape[wanted.dim - added] != 1:
@@ -169,7 +184,7 @@ def _text(
     each = " and ".join(f"{tuple(x.shape)} {_meta(x).dtype} {x.placements}" for x in operands)
     asked = [
         f"accuracy={request.target}" if request.target is not None else "",
-        f"scheme={request.scheme!r}" if request.scheme is not None else "",
+        f"scheme={_scheme_text(request.scheme)}" if request.scheme is not None else "",
         "reproducible" if request.reproducible else "",
         f"out_dtype={dtype.name}" if request.out_dtype is not None else "",
         f"engine={request.engine}" if request.engine is not None else "",
@@ -178,6 +193,12 @@ def _text(
     scaled = f"; factors {complex(factors[0])} and {complex(factors[1])}" if factors is not None else ""
     how = ", ".join(filter(None, asked)) or "native"
     return f"product of {each} over mesh {ranks_of(operands[0].mesh)}, {how}{scaled}{exact}; {narrow}"
+
+
+def _scheme_text(scheme: Any) -> str:
+    """The scheme, by its class alone where nothing else has the same words on all ranks."""
+    kind: Any = type(scheme)
+    return f"{kind.__module__}.{kind.__qualname__}" if kind.__repr__ is object.__repr__ else repr(scheme)
 
 
 def _setting(

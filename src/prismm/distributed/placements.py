@@ -83,9 +83,13 @@ def _layout(left: Any, right: Any, shape: tuple[int, ...]) -> Layout:
 def _as_torch(left: Any, right: Any) -> Placements | None:
     """Placements of torch's own product of such operands; None where it has none."""
     # As a program's call begins: below autograd, where this may be asked, matmul is not taken apart in the same way.
-    excluded = torch._C._dispatch_tls_local_exclude_set() & torch._C._after_autograd_keyset
-    guard = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
-    with torch.no_grad(), guard:
+    # What stands above autograd is of no interest, such as a block that counts products.
+    below = torch._C._after_autograd_keyset
+    excluded, included = (
+        keys & below
+        for keys in (torch._C._dispatch_tls_local_exclude_set(), torch._C._dispatch_tls_local_include_set())
+    )
+    with torch.no_grad(), torch._C._ForceDispatchKeyGuard(included, excluded):
         operands = []
         for spec in (left, right):
             local = torch.empty(_local_shape(spec), dtype=spec.tensor_meta.dtype, device="meta")

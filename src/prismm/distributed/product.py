@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from prismm import dispatch
 from prismm.core import arrays
@@ -21,7 +21,7 @@ from prismm.distributed.inner import Backend, Product
 from prismm.distributed.kinds import Factors, ProductKind, kind_of
 from prismm.distributed.on_cpu import OnCpu
 from prismm.distributed.placements import arrived, brought, local_part
-from prismm.errors import ArgumentError, OperandError, ShapeError
+from prismm.errors import ArgumentError, OperandError
 
 Tensor = torch.Tensor
 
@@ -99,7 +99,7 @@ def multiply(
     exchange = Exchange(mesh, layout.inner)
     # Where nothing is sent, nobody waits for a rank that is missing.
     alone = kind.here and not kind.exact and exchange.agreed(kind.text) and arrived(a) and arrived(b)
-    if alone and (c is None or not kind.first(mesh) or (kind.addend_here and arrived(c))):
+    if alone and (c is None or (kind.addend_here and arrived(c))):
         return kind.placed(_narrowed(_local(a, b, c, kind), narrow), mesh)
     with exchange.entered(kind.text):
         exchange.agree(kind.text, always=kind.exact)
@@ -128,8 +128,9 @@ def _local(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tens
     if kind.factors is None:
         return cast(Tensor, dispatch.matmul(x, y, kind.keywords))
     alpha, beta = kind.factors
-    # Of parts that are summed, one has C.
-    addend = None if c is None or not kind.first(a.device_mesh) else _addend(c, kind)
+    # All ranks bring it, whoever adds it: of parts that are summed, one has C.
+    addend = None if c is None else _addend(c, kind)
+    addend = addend if kind.first(a.device_mesh) else None
     if kind.stepwise:
         if addend is not None and alpha == beta == 1:
             value: Tensor | None = product_and_row(x, y, addend, kind.keywords)
@@ -153,12 +154,9 @@ def _addend(c: DTensor, kind: ProductKind) -> Tensor:
     if kind.addend_here:
         return local_part(c)
     if tuple(c.shape) != kind.layout.shape:
-        try:
-            c = cast(DTensor, c.expand(kind.layout.shape))
-        except RuntimeError:
-            raise ShapeError(
-                f"c has shape {tuple(c.shape)}, the product has shape {kind.layout.shape}; c must broadcast to it"
-            ) from None
+        # A part of a dimension of size 1 cannot be repeated.
+        placements = (Replicate() if type(each) is Shard and c.shape[each.dim] == 1 else each for each in c.placements)
+        c = cast(DTensor, brought(c, tuple(placements)).expand(kind.layout.shape))
     return local_part(brought(c, kind.addend))
 
 

@@ -248,9 +248,8 @@ class Block:
         recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
         reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
         clock = _Clock(args)
-        run: Any = None
-        torchs = above = False
-        method: Method | None = None
+        nothing: tuple[Any, Method | None, bool, bool] = None, None, False, False
+        run, method, torchs, above = nothing
         if isinstance(gemm, str) or recipe.off:
             clock.begin()
             value = function(*args, **kwargs)
@@ -262,7 +261,8 @@ class Block:
             try:
                 if not recipe.reads_data:
                     run, method, torchs, above = _run_of(function, gemm, recipe)
-                value, method = _multiplied(gemm, recipe, clock, run, method, args)
+                # What runs takes the operator's arguments, without keywords.
+                value, method = _multiplied(gemm, recipe, clock, run if key is not None else None, method, args)
             except PrismmError as error:
                 _note(error, function, place)
                 raise
