@@ -168,6 +168,27 @@ def operator_sums(rank: int, recipe: str) -> None:
             assert_same_bits(found.cpu().numpy(), expected.cpu().numpy(), note)
 
 
+def rounded_sums(rank: int, world: int) -> None:
+    """Sums of a rounded product: the bits of a product and an addition on one device."""
+    from prismm.cuda.rows import added
+    from prismm.distributed.product import multiply
+
+    mesh = mesh_of((world,))
+    if rank >= world:
+        return
+    rng = np.random.default_rng(16)
+    a, b = (torch.from_numpy(np.ldexp(rng.standard_normal(x), rng.integers(-9, 9, x))) for x in ((5, 20), (20, 4)))
+    for keywords in ((None, None, True, *[None] * 4), ("correctly-rounded", None, False, *[None] * 4)):
+        product = prismm.matmul(a, b, accuracy=keywords[0], reproducible=keywords[2])
+        for left, right in (([S(1)], [S(0)]), ([S(0)], [R])):
+            for size, factors in (((4,), (1.0, 1.0)), ((5, 1), (-1.5, 0.5)), (None, (3.0, 0.0))):
+                c = None if size is None else torch.from_numpy(rng.standard_normal(size))
+                parts = spread(a, mesh, left), spread(b, mesh, right), None if c is None else spread(c, mesh, [R])
+                found = multiply(*parts, factors, keywords, stepwise=True).full_tensor()
+                expected = added(product, c, *factors)
+                assert_same_bits(found.cpu().numpy(), expected.numpy(), f"{keywords} {left} {size} {factors}")
+
+
 def addends(rank: int) -> None:
     """gemm, and torch's operator under a policy, with C in every placement, on ranks that do and do not add it."""
     mesh, flipped = mesh_of((2,)), DeviceMesh(DEVICE, torch.tensor([1, 0]))

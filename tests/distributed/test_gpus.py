@@ -62,6 +62,7 @@ def test_interpreted_ranks_make_batches_and_sums(interpreted):
     ]
     interpreted.run(cases.batches, (3,), shapes)
     interpreted.run(cases.small_blocks_of_gpus, (3,))
+    interpreted.run(cases.rounded_sums, 2)
     sums = [
         ("wide_rows", "complex64", keywords, (2.0, -0.5), ("N", "T"), [S(1)], [S(1)], [R]) for keywords in EXACT[:2]
     ]

@@ -192,5 +192,9 @@ def test_addends_of_every_placement(ranks):
     ranks.run(cases.addends)
 
 
+def test_sums_of_rounded_products(ranks):
+    ranks.run(cases.rounded_sums, 3)
+
+
 def test_schemes_of_the_callers_own(ranks):
     ranks.run(cases.own_schemes)

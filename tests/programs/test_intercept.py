@@ -257,12 +257,13 @@ def test_blocks_may_end_in_any_order():
 
 
 @pytest.mark.parametrize("recipe", ["native", "correctly-rounded"])
-def test_factors_of_sums_are_those_that_the_operator_was_given(recipe: str, rng: Any) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_factors_of_sums_are_those_that_the_operator_was_given(device: str, recipe: str, rng: Any) -> None:
     """alpha and beta by keyword, at a line that also makes sums without them."""
-    a, b, x = (torch.from_numpy(rng.standard_normal(size)) for size in ((5, 6), (6, 4), 6))
+    a, b, x = (torch.from_numpy(rng.standard_normal(size)).to(device) for size in ((5, 6), (6, 4), 6))
     shapes = {torch.addmm: (5, 4), torch.addmv: 5, torch.baddbmm: (2, 5, 4), torch.addbmm: (5, 4)}
     for operator, shape in shapes.items():
-        c = torch.from_numpy(rng.standard_normal(shape))
+        c = torch.from_numpy(rng.standard_normal(shape)).to(device)
         stacked = operator in (torch.baddbmm, torch.addbmm)
         operands = (a.expand(2, 5, 6), b.expand(2, 6, 4)) if stacked else (a, x if operator is torch.addmv else b)
         for factors in ({}, {"alpha": 2}, {"beta": 0}, {"beta": 0.5}, {"alpha": -1.5, "beta": 3}, {}):

@@ -132,7 +132,7 @@ def _local(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tens
     addend = None if c is None else _addend(c, kind)
     addend = addend if kind.first(a.device_mesh) else None
     if kind.stepwise:
-        if addend is not None and alpha == beta == 1:
+        if addend is not None and alpha == beta == 1 and x.is_cuda:
             value: Tensor | None = product_and_row(x, y, addend, kind.keywords)
             if value is not None:
                 return value
