@@ -394,6 +394,12 @@ def refused(rank: int, what: str) -> None:
         prismm.matmul(spread(x.long(), line, [S(1)]), b, reproducible=True)
     elif what == "shape":
         prismm.matmul(a, spread(torch.ones(9, 2), line, [R]))
+    elif what == "accuracy":
+        prismm.matmul(a, b, accuracy=[1e-9])
+    elif what == "addend":
+        prismm.gemm(a, b, spread(torch.ones(5, 8), line, [R]), beta=1.0)
+    elif what == "mesh of c":
+        prismm.gemm(a, b, spread(x, grid, [R, R]), beta=1.0)
     elif what == "scheme":
         prismm.matmul(a, b, scheme=prismm.Words.tf64(3), accuracy=1e-12)
 

@@ -160,6 +160,8 @@ def test_blocks_travel_while_others_are_multiplied(ranks):
         ("plain", "OperandError", "DTensor"), ("plain gemm", "OperandError", "distribute_tensor"),
         ("out", "OperandError", "leave it out"), ("integers", "ArgumentError", "shard rows or columns instead"),
         ("shape", "ShapeError", "inner dimensions"), ("scheme", "ArgumentError", "no exact partial products"),
+        ("accuracy", "AccuracyError", "neither a name nor a number"), ("addend", "ShapeError", "must broadcast"),
+        ("mesh of c", "ArgumentError", "distribute all over one mesh"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_on_every_rank(what, kind, text, ranks):

@@ -91,13 +91,21 @@ def kind_of(
     """The kind of a product; arguments and errors as of `product.multiply`."""
     third = None if c is None else c._spec
     asked = a._spec, b._spec, third, factors, keywords, narrow, stepwise, a._local_tensor.device
-    scheme = keywords[1]
-    if scheme is not None and not isinstance(scheme, str):
-        frozen = getattr(type(scheme), "__dataclass_params__", None)
-        if frozen is None or not frozen.frozen:  # one of the caller's own, which may change
-            return _kind.__wrapped__(*asked, "")
+    found: Any = _kind if _lasts(keywords) else _kind.__wrapped__
     # 0.0 equals -0.0 but is another factor.
-    return _kind(*asked, repr(factors) if factors is not None and 0 in factors else "")
+    kind: ProductKind = found(*asked, repr(factors) if factors is not None and 0 in factors else "")
+    return kind
+
+
+def _lasts(keywords: tuple[Any, ...]) -> bool:
+    """Whether keywords that are equal stay so: a scheme of the caller's own may change."""
+    scheme = keywords[1]
+    frozen = scheme is None or isinstance(scheme, str) or getattr(type(scheme), "__dataclass_params__", None)
+    try:
+        hash(keywords)
+    except TypeError:  # refused later, with a better error
+        return False
+    return frozen is True or bool(getattr(frozen, "frozen", False))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,6 +113,7 @@ def _kind(
     a: DTensorSpec, b: DTensorSpec, c: DTensorSpec | None, factors: Factors | None, keywords: tuple[Any, ...],
     narrow: torch.dtype | None, stepwise: bool, device: torch.device, signs: str,
 ) -> ProductKind:  # fmt: skip
+    """See `kind_of`; of the tensors their specifications, and this rank's device. signs: tell factors apart."""
     accuracy, scheme, reproducible, out_dtype, engine, threads, _ = keywords
     types = _numpy_type(a), _numpy_type(b)
     if out_dtype is None and all(each.kind == "b" for each in types):
@@ -183,7 +192,7 @@ def _text(
     """What ranks have to agree on, in words; the same for keywords that are equal."""
     each = " and ".join(f"{tuple(x.shape)} {_meta(x).dtype} {x.placements}" for x in operands)
     asked = [
-        f"accuracy={request.target}" if request.target is not None else "",
+        f"accuracy={request.target.tolerance or request.target.kind}" if request.target is not None else "",
         f"scheme={_scheme_text(request.scheme)}" if request.scheme is not None else "",
         "reproducible" if request.reproducible else "",
         f"out_dtype={dtype.name}" if request.out_dtype is not None else "",
