@@ -274,6 +274,63 @@ def test_factors_of_sums_are_those_that_the_operator_was_given(device: str, reci
             assert torch.allclose(found, operator(c, *operands, **factors), rtol=1e-12, atol=1e-12), (operator, factors)
 
 
+def test_products_after_compiled_code_are_made_by_the_policy() -> None:
+    """The product in which torch.compile meets a block, all later ones of the block, and those of the next block."""
+    x, y = torch.tensor([[1e8, 1.0, -1e8]]), torch.ones(3, 1)
+    compiled = torch.compile(lambda a, b: a @ b, backend="eager")
+    for count in (5, 5):
+        with emulate("native") as outer, emulate("correctly-rounded") as record:
+            found = [compiled(x, y), compiled(x, y), x @ y, compiled(x, y), x @ y]
+        assert [each.item() for each in found] == [1.0] * 5
+        assert sum(row.count for row in record.rows) == sum(row.count for row in outer.rows) == count
+    assert (x @ y).item() == 0.0 and intercept.innermost() is None
+
+
+def test_rules_follow_modules_to_their_new_names() -> None:
+    x = torch.tensor([[1e8, 1.0, -1e8]])
+    layer = torch.nn.Linear(3, 1, bias=False)
+    torch.nn.init.ones_(layer.weight)
+    model = torch.nn.Sequential(layer)
+    policy = Policy([Rule(module="moved", accuracy="correctly-rounded"), Rule(module="*", off=True)])
+    block = emulate(policy)
+    for opened in (emulate(policy), block, block):
+        with opened as record:
+            assert model(x).item() == 0.0 and record.rows[-1].module == "0"
+    model.add_module("moved", model._modules.pop("0"))
+    for opened in (emulate(policy), block, block):
+        with opened as record:
+            assert model(x).item() == 1.0
+        assert "moved" in {row.module for row in record.rows}
+    two = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    for _ in range(2):
+        for _ in range(2):
+            with emulate(
+                Policy([Rule(module="0", off=True), Rule(module="1", accuracy="correctly-rounded")])
+            ) as record:
+                two(torch.ones(1, 2))
+            assert {row.module: row.method.accuracy for row in record.rows} == {"0": "off", "1": "correctly-rounded"}
+        two[0], two[1] = two[1], two[0]
+
+
+def test_products_that_are_looked_at_anew_count_in_one_row() -> None:
+    a = torch.full((4, 4), 1e30)  # whose products overflow
+    with emulate("native") as record:
+        for _ in range(20):
+            a @ a
+    assert sum(row.count for row in record.rows) == 20 and len(record._tallies) <= 1
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(7), torch.zeros(3, 3).double(), torch.zeros(2, 3, 3)])
+def test_addends_that_torch_refuses_are_refused_where_they_count_for_nothing(wrong: torch.Tensor) -> None:
+    a = torch.randn(3, 3)
+    for recipe in ("native", "correctly-rounded"):
+        with emulate(recipe):
+            with pytest.raises(RuntimeError):
+                torch.addmm(wrong, a, a, beta=0)
+            kept = torch.addmm(torch.full((3, 3), torch.nan), a, a, beta=0)
+        assert torch.allclose(kept, a @ a)
+
+
 def test_a_thread_that_keeps_a_block_refers_to_it():
     """Also in versions of torch that take no reference to what they keep for a thread."""
 

@@ -270,7 +270,7 @@ class Block:
         for block in self.chain:
             entered = rule if block is decided else None
             calls.append(block.enter(gemm, place, backward, method, entered, reason, clock, value))
-        if key is not None and run is not None and not self.keeps_calls:
+        if key is not None and run is not None and not self.keeps_calls and key not in known:
             decision = Decision(calls[0], run, torchs, gemm.a.is_cuda, above)
             self._know(known, key, decision, calls)
             if self.outer is None:

@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prismm import dispatch
@@ -197,10 +197,12 @@ def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced
     a, b = given[left], given[right]
     adds = operator.startswith("add") or operator == "baddbmm"
     alpha, beta = given.get("alpha", 1), given.get("beta", 1) if adds else 0
-    c = given["self"] if adds and beta != 0 else None
+    c = given["self"] if adds else None
     target = given["self"] if in_place else given.get("out")
     dtype = given.get("out_dtype") or a.dtype
-    return check(Gemm(operator, a, b, c, alpha, beta, dtype, target), traced)
+    found = check(Gemm(operator, a, b, c, alpha, beta, dtype, target), traced)
+    # An addend times zero counts for nothing, once torch would take it.
+    return found if isinstance(found, str) or found.beta != 0 else replace(found, c=None)
 
 
 def check(gemm: Gemm, traced: bool = False) -> Gemm | str:

@@ -96,11 +96,17 @@ class Interception:
 
     def stay(self) -> None:
         """Leave the block's mode on the stack instead: Dynamo compiles nothing under it."""
-        if not self.by_mode and threading.get_ident() == self._thread and plain_modes() == self._block.depth:
+        if threading.get_ident() != self._thread:
+            return
+        if not self.by_mode and plain_modes() == self._block.depth:
             torch._C._push_on_torch_dispatch_stack(self._block.mode)
             self.by_mode = True
-            if self._key is not None:
-                _include(self._key, False)
+        elif self.by_mode and not _is_included(torch._C.DispatchKey.Python):
+            # Dynamo, when it leaves a frame, restores the thread's keys: the modes that came on the stack meanwhile are
+            # still there, and see nothing.
+            torch._C._push_on_torch_dispatch_stack(torch._C._pop_torch_dispatch_stack(None))
+        if self.by_mode and self._key is not None:
+            _include(self._key, False)
 
     def end(self) -> None:
         """Restore the block around this one. Blocks of interleaved asyncio tasks may end in another order than that of

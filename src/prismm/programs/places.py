@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +191,7 @@ class Spots:
         found = self._known.get(key)
         if found is None:
             where = "" if user is None else f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}"
-            place = Place(_name(modules, self.models), where, internal)
+            place = Place(_name(modules, self.models, _SCOPES.names), where, internal)
             found = self._known[key] = Spot(place, self.identity, None if user is None else user.f_code)
         return found
 
@@ -208,7 +208,11 @@ class Spots:
         for code, key, spot in self._resting:
             found = tuple(x() if isinstance(x, weakref.ref) else x for x in key[3:])
             if None not in found and spot.is_of(code):
-                self._known[*key[:3], *found] = spot
+                modules = tuple(x for x in found if not isinstance(x, str))
+                scopes = [x for x in found if isinstance(x, str)]
+                # Modules may have other names by now.
+                if not modules or _name(modules, self.models, scopes) == spot.place.module:
+                    self._known[*key[:3], *found] = spot
         self._resting.clear()
 
     def of(self, place: Place) -> Spot:
@@ -216,7 +220,7 @@ class Spots:
         return self._of_places.setdefault(place, Spot(place, self.identity))
 
 
-def _name(modules: tuple[Any, ...], models: tuple[Any, ...]) -> str:
+def _name(modules: tuple[Any, ...], models: tuple[Any, ...], scopes: Sequence[str]) -> str:
     """The innermost module's name, after the scopes that are open."""
     found = ""
     if modules:
@@ -235,15 +239,26 @@ def _name(modules: tuple[Any, ...], models: tuple[Any, ...]) -> str:
                     break
     if "_orig_mod" in found:  # what torch.compile puts around a module
         found = ".".join(part for part in found.split(".") if part != "_orig_mod")
-    scopes = _SCOPES.names
     return ".".join([*scopes, found] if found else scopes)
+
+
+def _resolves(root: Any, name: str | None, module: Any) -> bool:
+    """Whether a name still is the module's within root; None: that it has none."""
+    if name is None:
+        return module is not root
+    found = root
+    for part in name.split(".") if name else ():
+        found = getattr(found, "_modules", {}).get(part)
+        if found is None:
+            return False
+    return found is module
 
 
 def _names(root: Any, module: Any) -> str | None:
     """The module's name within root, or None; a module that is there twice goes by its first name."""
     with _LOCK:
         known = _NAMES.get(root)
-        if known is None or module not in known:
+        if known is None or module not in known or not _resolves(root, known[module], module):
             known = weakref.WeakKeyDictionary()
             for name, one in root.named_modules():
                 known[one] = name
