@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "prismm": {"reproducible": True},
     "correctly rounded": {"accuracy": "correctly-rounded"},
 }
-"""prismm's, with what is asked of them."""
+"""Ways of prismm by name, with the keywords that ask `prismm.matmul` for each."""
 
 
 def tasks_of(n: int, mesh: Any, device: torch.device) -> dict[tuple[str, str], Callable[[], Any]]:

@@ -43,7 +43,7 @@ class ProductKind:
         keywords: as of `dispatch.matmul`.
         factors: alpha and beta of a sum; None for a product alone.
         stepwise: whether a sum is made from the rounded product.
-        addend: placements of C that its part is added with; None without C.
+        addend: placements with which C, if there is one, is added to the result's parts.
         here: whether the operands need no collective.
         addend_here: whether C's part, as it is, broadcasts to this rank's part of the result.
         specs: of the latest results, by their types.
@@ -58,7 +58,7 @@ class ProductKind:
     keywords: tuple[Any, ...]
     factors: Factors | None
     stepwise: bool
-    addend: Placements | None
+    addend: Placements
     here: bool
     addend_here: bool
     specs: dict[torch.dtype, DTensorSpec]
@@ -71,7 +71,7 @@ class ProductKind:
 
     def first(self, mesh: DeviceMesh) -> bool:
         """Whether this rank is the one, of those whose rounded parts are added, that adds C."""
-        return self.exact or not any(mesh.get_local_rank(index) for index in self.layout.inner)
+        return not any(mesh.get_local_rank(index) for index in self.layout.inner)
 
     def placed(self, local: torch.Tensor, mesh: DeviceMesh) -> DTensor:
         """The result, of which a rank has this part."""
@@ -99,13 +99,13 @@ def kind_of(
 
 def _lasts(keywords: tuple[Any, ...]) -> bool:
     """Whether keywords that are equal stay so: a scheme of the caller's own may change."""
-    scheme = keywords[1]
-    frozen = scheme is None or isinstance(scheme, str) or getattr(type(scheme), "__dataclass_params__", None)
     try:
         hash(keywords)
     except TypeError:  # refused later, with a better error
         return False
-    return frozen is True or bool(getattr(frozen, "frozen", False))
+    scheme = keywords[1]
+    parameters = getattr(type(scheme), "__dataclass_params__", None)
+    return scheme is None or isinstance(scheme, str) or (parameters is not None and parameters.frozen)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -113,7 +113,7 @@ def _kind(
     a: DTensorSpec, b: DTensorSpec, c: DTensorSpec | None, factors: Factors | None, keywords: tuple[Any, ...],
     narrow: torch.dtype | None, stepwise: bool, device: torch.device, signs: str,
 ) -> ProductKind:  # fmt: skip
-    """See `kind_of`; of the tensors their specifications, and this rank's device. signs: tell factors apart."""
+    """`kind_of` for the tensors' specifications. device: this rank's. signs: "", or text that tells 0.0 from -0.0."""
     accuracy, scheme, reproducible, out_dtype, engine, threads, _ = keywords
     types = _numpy_type(a), _numpy_type(b)
     if out_dtype is None and all(each.kind == "b" for each in types):
@@ -141,11 +141,11 @@ def _kind(
     result = layout.result if setting is None else landing(layout, a.ndim > 1, b.ndim > 1)
     text = _text([each for each in (a, b, c) if each is not None], request, dtype, factors, setting, narrow)
     text += ("; by GPUs" if by_gpu else "") + ("; rounded before the sum" if stepwise else "")
-    addend = None if c is None else whole(result)
+    addend = whole(result)
     return ProductKind(
         text, layout, result, setting, exact, by_gpu, keywords, factors, stepwise, addend,
         a.placements == layout.left and b.placements == layout.right,
-        c is not None and _fits(c, layout.shape, whole(result)), {},
+        c is not None and _fits(c, layout.shape, addend), {},
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def _text(
 
 
 def _scheme_text(scheme: Any) -> str:
-    """The scheme, by its class alone where nothing else has the same words on all ranks."""
+    """The scheme's repr, or its class where the repr is Python's default, which is another on each rank."""
     kind: Any = type(scheme)
     return f"{kind.__module__}.{kind.__qualname__}" if kind.__repr__ is object.__repr__ else repr(scheme)
 
@@ -230,7 +230,7 @@ def _setting(
                 "'cuda:int8'"
             )
         request = dataclasses.replace(request, engine=None)
-    # CPUs repair what a GPU leaves, so a GPU should leave nothing as a rule: a modulus more costs it less.
+    # CPUs repair what GPUs leave uncertified, and that takes longer than one more modulus.
     repairs = GPU_REPAIRS if a.mesh.device_type == "cuda" else None
     return setting_of(m, a.shape[-1], n, types, dtype, request, summed=summed, repairs=repairs)
 

@@ -150,7 +150,6 @@ def _local(a: DTensor, b: DTensor, c: DTensor | None, kind: ProductKind) -> Tens
 
 def _addend(c: DTensor, kind: ProductKind) -> Tensor:
     """This rank's part of C, which broadcasts to its part of the result."""
-    assert kind.addend is not None
     if kind.addend_here:
         return local_part(c)
     if tuple(c.shape) != kind.layout.shape:

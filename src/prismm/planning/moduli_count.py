@@ -22,8 +22,8 @@ NATIVE_MODULI = {53: 15, 24: 7}
 """Moduli whose typical error is that of a native GEMM or smaller, by the precision of the result."""
 
 GPU_REPAIRS = 0.5
-"""Entries of normal data that a correctly rounded sum over several GPUs may leave uncertified on average: CPUs repair
-them, which takes longer than a modulus more.
+"""Entries of normal data that a correctly rounded sum over several GPUs may leave uncertified on average. CPUs repair
+them, and that takes longer than one more modulus.
 """
 
 

@@ -1,8 +1,8 @@
 """A block of `emulate` in one thread: what it does with the products of the program that runs in it.
 
-What is decided for a product holds for all of its layout that come from the same place: the first one is checked,
-described and entered into the record, and the others find all that in one dictionary. `decisions` keeps what was
-decided for later blocks with the same policy.
+The first product of a layout at a place is checked, described and entered into the record. The block keeps that
+decision in a dictionary, and applies it to all further products of this layout at this place. The module `decisions`
+keeps it for later blocks with the same policy.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _OFF = Recipe(off=True)
 _autograd_node = torch._C._current_autograd_node
 _sequence_number = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
-_autocast = torch._C._is_any_autocast_enabled
-_function_modes = torch._C._len_torch_function_stack
+_autocast, _function_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_function_stack
 _STRIDED, _PLAIN = torch.strided, (torch.Tensor, torch.nn.Parameter)
 _clock = time.perf_counter
 _push_mode, _pop_mode = torch._C._push_on_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack
@@ -129,7 +128,7 @@ class Block:
                     return self._again(found, function, args, spot)
                 if node is None:
                     self._met = function, args[-1], spot, found
-                # A subclass comes to its own dispatch first, so only the mode sees its product.
+                # torch calls a subclass's own dispatch before that key: only the mode sees such products.
                 if type(args[-1]) in _PLAIN and not _function_modes():
                     try:
                         return intercept.beneath_autograd(function, args)
@@ -248,8 +247,9 @@ class Block:
         recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
         reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
         clock = _Clock(args)
-        nothing: tuple[Any, Method | None, bool, bool] = None, None, False, False
-        run, method, torchs, above = nothing
+        run: Any = None
+        torchs = above = False
+        method: Method | None = None
         if isinstance(gemm, str) or recipe.off:
             clock.begin()
             value = function(*args, **kwargs)
@@ -261,7 +261,7 @@ class Block:
             try:
                 if not recipe.reads_data:
                     run, method, torchs, above = _run_of(function, gemm, recipe)
-                # What runs takes the operator's arguments, without keywords.
+                # `run` takes positional arguments alone.
                 value, method = _multiplied(gemm, recipe, clock, run if key is not None else None, method, args)
             except PrismmError as error:
                 _note(error, function, place)

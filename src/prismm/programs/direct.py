@@ -59,9 +59,7 @@ def run_of(function: Any, gemm: Gemm, recipe: Recipe) -> tuple[Run, Method] | No
         return None
     if gemm.a.device.type != "cpu" or arrays.sharded(gemm.a):
         return None
-    if gemm.dtype is not gemm.a.dtype or gemm.dtype not in _TYPES:
-        return None
-    if gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1) or environment.variable(b"PRISMM_ENGINE"):
+    if not gemm.unscaled or gemm.dtype not in _TYPES or environment.variable(b"PRISMM_ENGINE"):
         return None
     batch, m, k, n = gemm.shape
     size = batch * m * n

@@ -12,14 +12,12 @@ import torch
 
 from prismm.core import arrays
 from prismm.cuda.rows import product_and_row
+from prismm.programs.gemms import OF_MATRICES
 
 if TYPE_CHECKING:
     from prismm.programs.direct import Run
     from prismm.programs.gemms import Gemm
     from prismm.programs.recipe import Recipe
-
-_OPERATORS = frozenset(("mm", "bmm", "addmm", "baddbmm"))
-"""Operators whose operands are those of `matmul`; of others the long way makes them."""
 
 
 def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
@@ -31,9 +29,7 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
         recipe: one whose products do not depend on the data.
         otherwise: makes what the fast path does not know yet; it returns None for arguments that torch has to refuse.
     """
-    if gemm.operator not in _OPERATORS or not gemm.a.is_cuda or arrays.sharded(gemm.a):
-        return None
-    if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
+    if gemm.operator not in OF_MATRICES or not gemm.unscaled or not gemm.a.is_cuda or arrays.sharded(gemm.a):
         return None
     from prismm.cuda.calls import fast_path, repeated
 

@@ -113,6 +113,15 @@ class Gemm:
         """Whether it is A·B itself."""
         return self.c is None and self.alpha == 1
 
+    @property
+    def unscaled(self) -> bool:
+        """Whether it is A·B or A·B + C, in A's type."""
+        return self.dtype is self.a.dtype and self.alpha == 1 and (self.c is None or self.beta == 1)
+
+
+OF_MATRICES = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+"""Operators whose operands are those of `prismm.matmul`."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -201,7 +210,7 @@ def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced
     target = given["self"] if in_place else given.get("out")
     dtype = given.get("out_dtype") or a.dtype
     found = check(Gemm(operator, a, b, c, alpha, beta, dtype, target), traced)
-    # An addend times zero counts for nothing, once torch would take it.
+    # torch checks C where beta is 0, too, and then ignores its values.
     return found if isinstance(found, str) or found.beta != 0 else replace(found, c=None)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.core import arrays
 from prismm.distributed.product import matmul, multiply
 from prismm.errors import OperandError
-from prismm.programs.gemms import Gemm, multiply_parts, rounded_scalars
+from prismm.programs.gemms import OF_MATRICES, Gemm, multiply_parts, rounded_scalars
 from prismm.programs.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def run_of(gemm: Gemm, recipe: Recipe, otherwise: Run) -> Run | None:
     otherwise: makes what differs; it returns None for arguments that torch has to refuse.
     """
     operands = [x for x in (gemm.c, gemm.a, gemm.b) if x is not None]
-    if gemm.operator not in ("mm", "bmm", "addmm", "baddbmm") or not all(map(arrays.sharded, operands)):
-        return None
-    if gemm.dtype is not gemm.a.dtype or gemm.alpha != 1 or (gemm.c is not None and gemm.beta != 1):
+    if gemm.operator not in OF_MATRICES or not gemm.unscaled or not all(map(arrays.sharded, operands)):
         return None
     keywords, narrow, stepwise = recipe.asked(), gemm.dtype if gemm.dtype.itemsize == 2 else None, gemm.a.is_cuda
     factors = None if gemm.c is None else (1.0, 1.0)

@@ -142,7 +142,7 @@ def setting_of(
         a, b, dtype, request, summed=summed, terms_per_element=1, may_read_data=False
     )
     implementation.check_target(problem, request.target)
-    moduli = exact_moduli(implementation, problem, share=1 / 200 if repairs is None else repairs / (m * n + 1))
+    moduli = exact_moduli(implementation, problem, share=1 / 200 if repairs is None else repairs / max(1, m * n))
     return Setting(moduli, max(k, 1), dtype.kind == "c", format_of(dtype), request.target, summed)
 
 
