@@ -175,6 +175,24 @@ def test_settings_travel_and_compare():
     assert there == here and hash(there) == hash(here) and replace(here, k=5) != here
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_rare_repairs_take_more_moduli(dtype, rng):
+    """As many as leave no entry of normal data uncertified; a scheme that is named keeps its own."""
+    n, k, types = 8192, 8192, (np.dtype(dtype),) * 2
+
+    def chosen(keywords, repairs):
+        return setting_of(n, k, n, types, types[0], request(**keywords), repairs=repairs)
+
+    correct = {"accuracy": "correctly-rounded"}
+    plain, rare = (chosen(correct, repairs) for repairs in (None, 0.5))
+    assert plain.moduli < rare.moduli == {"float64": 22, "float32": 14}[dtype]
+    assert chosen(correct | {"scheme": prismm.Residues(plain.moduli)}, 0.5) == plain
+    assert chosen({"reproducible": True}, 0.5) == chosen({"reproducible": True}, None)
+    a, b = (rng.standard_normal(size).astype(dtype) for size in ((256, k), (k, 256)))
+    plain_paths, rare_paths = (product.multiply([(a, b)], x, workers=2).outcome.paths for x in (plain, rare))
+    assert rare_paths["certified"] == 256 * 256 > plain_paths["certified"], (rare_paths, plain_paths)
+
+
 def test_what_has_no_exact_pieces_is_refused():
     a = np.ones((3, 3))
     with pytest.raises(ArgumentError, match="no exact partial products"):

@@ -127,8 +127,8 @@ def setting_of(
     """The setting of a product (m, k) by (k, n) of these types with a result of type `dtype`.
 
     The scheme is that of the product on one device where bits depend on it; a correctly rounded result has the bits of
-    any, and takes as many moduli as are likely to leave no more than `repairs` entries of normal data uncertified: one
-    in 200, if it is None.
+    any. Unless a scheme is named, it takes as many moduli as are likely to leave no more than `repairs` entries of
+    normal data uncertified, where that is given.
 
     Raises:
         ArgumentError: for a scheme, or a choice, whose value is not an exact integer before one rounding; for types
@@ -142,19 +142,19 @@ def setting_of(
         a, b, dtype, request, summed=summed, terms_per_element=1, may_read_data=False
     )
     implementation.check_target(problem, request.target)
-    moduli = exact_moduli(implementation, problem, share=1 / 200 if repairs is None else repairs / max(1, m * n))
+    moduli = exact_moduli(implementation, problem)
+    if repairs is not None and problem.rounded and request.scheme is None:
+        moduli = max(moduli, moduli_leaving(repairs / max(1, m * n), problem.result, problem.terms))
     return Setting(moduli, max(k, 1), dtype.kind == "c", format_of(dtype), request.target, summed)
 
 
-def exact_moduli(implementation: Any, problem: Problem, share: float) -> int:
-    """Moduli of the digits that serve an implementation's product. share: of entries that correct rounding may leave
-    uncertified.
-    """
+def exact_moduli(implementation: Any, problem: Problem) -> int:
+    """Moduli of the digits that serve an implementation's product."""
     moduli = getattr(implementation, "digit_moduli", None)
     if moduli is not None:
         return int(moduli)
     if problem.rounded:
-        return moduli_leaving(share, problem.result, problem.terms)
+        return moduli_leaving(1 / 200, problem.result, problem.terms)
     raise ArgumentError(
         f"{implementation.scheme} has no exact partial products: its sums are rounded where the inner dimension is "
         "cut; pass scheme=prismm.Residues(...), reproducible=True or accuracy='correctly-rounded', or shard rows or "
