@@ -127,7 +127,7 @@ def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
     return Moduli(moduli, left, total - left)
 
 
-def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def used_of(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers below `count` that occur, ascending, and which of them each is."""
     # Flags, not a sort: there are many more entries than rows.
     flags = np.zeros(count, np.bool_)
@@ -174,7 +174,7 @@ class Block:
         memory: bytes that balanced operands, or those of a sum, take at most.
         """
         summed = Sum(entries.part) if summed is None else summed
-        (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
+        (i, r), (j, c) = used_of(entries.i, a.shape[0]), used_of(entries.j, b.shape[1])
         used = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
         if (operands := summed.operands(*used, (r, c), memory)) is None:
             return None

@@ -143,7 +143,8 @@ class _Product:
             threads.spread(pack, pieces, self.workers)
         else:
             out = np.empty((count, height, self.k), np.int8)
-            self._plain(self.left[i0:i1], shift[:, None], self.system.left, 1, out, residual2, tiny)
+            parts = part_numbers(count, self.system.left, left=True), self.system.tables.modulus
+            plain_residues(self.left[i0:i1], shift[:, None], parts, 1, out, residual2, tiny)
         return out, shift, self.rows.part(i0, i1).terms(self.system.left, self.k, residual2, tiny)
 
     def split_columns(self, j0: int, j1: int, workspace: Workspace) -> Part:
@@ -162,24 +163,9 @@ class _Product:
             )  # fmt: skip
         else:
             out = np.empty((count, self.k, width), np.int8)
-            self._plain(self.right[:, j0:j1], shift[None, :], self.system.right, 0, out, residual2, tiny)
+            parts = part_numbers(count, self.system.right, left=False), self.system.tables.modulus
+            plain_residues(self.right[:, j0:j1], shift[None, :], parts, 0, out, residual2, tiny)
         return out, shift, self.columns.part(j0, j1).terms(self.system.right, self.k, residual2, tiny)
-
-    def _plain(
-        self, x: NDArray[np.float64], shift: NDArray[np.int64], bits: int, axis: int, out: NDArray[np.int8],
-        residual2: NDArray[np.float64], tiny: NDArray[np.uint8],
-    ) -> None:  # fmt: skip
-        """Residues as they are; axis: that along which a row or column runs."""
-        from prismm.cpu.kernels.many_residues import residues
-
-        # What underflows is flagged below.
-        with np.errstate(under="ignore"):
-            scaled = np.ldexp(x, shift)
-        rounded = np.rint(scaled)
-        residual2 += np.square(scaled - rounded).sum(axis=axis)
-        tiny |= ((np.abs(scaled) < 2.0**-300) & (x != 0.0)).any(axis=axis)
-        numbers = part_numbers(len(self.system.tables.moduli), bits, left=axis == 1)
-        residues(rounded.reshape(-1), numbers, self.system.tables.modulus, out.reshape(len(out), -1))
 
     def correction(
         self, rows: slice, columns: slice, left: Part, right: Part
@@ -224,6 +210,24 @@ class _Product:
             whole[:, :, :n] = products.transpose(1, 0, 2)
             count = many.join_many(whole, *rest)
         failed[np.divmod(listed[:count].astype(np.int64), n)] = True
+
+
+def plain_residues(
+    x: NDArray[np.float64], shift: NDArray[np.int64], numbers: tuple[NDArray[np.float64], NDArray[np.float64]],
+    axis: int, out: NDArray[np.int8], residual2: NDArray[np.float64], tiny: NDArray[np.uint8],
+) -> None:  # fmt: skip
+    """Residues of x·2^shift, rounded, as they are: out (moduli, …); Σδ² and whether elements scaled to next to nothing
+    are added for each row or column, along this axis of which it runs. numbers: `part_numbers`, and the moduli.
+    """
+    from prismm.cpu.kernels.many_residues import residues
+
+    # What underflows is flagged below.
+    with np.errstate(under="ignore"):
+        scaled = np.ldexp(x, shift)
+    rounded = np.rint(scaled)
+    residual2 += np.square(scaled - rounded).sum(axis=axis)
+    tiny |= ((np.abs(scaled) < 2.0**-300) & (x != 0.0)).any(axis=axis)
+    residues(rounded.reshape(-1), *numbers, out.reshape(len(out), -1))
 
 
 @np.errstate(all="ignore")

@@ -7,6 +7,7 @@
 | digits, and what rounding lost | a chunk of A and one of B, extents, norms | sum modulo each modulus |
 | join: round once, certify | digits of a result chunk | |
 | magnitudes of uncertified entries, for targets relative to \\|a\\|\\|b\\| | a chunk of A and one of B | sum |
+| digits of more moduli, of rows and columns of many that are left | a chunk of A and one of B | sum modulo each |
 | exact sums of what that leaves | a chunk of A and one of B | sum |
 
 All that pieces give adds up exactly, in any order: neither chunks nor schedulers change a bit. Tasks leave what they
@@ -34,7 +35,7 @@ from prismm.core.outcome import Epilogue, real_parts
 from prismm.core.request import Request
 from prismm.core.scales import Scales
 from prismm.core.threads import worker_count
-from prismm.cpu.partial import recompute, residues, scales, specials
+from prismm.cpu.partial import more, recompute, residues, scales, specials
 from prismm.cpu.partial.join import Joined, join
 from prismm.cpu.partial.setting import Setting, setting_of
 from prismm.cpu.repair import Entries
@@ -147,6 +148,10 @@ class _Graph:
         if join_mode(self.setting.target) == MAGNITUDE:
             sums = self._summed("magnitudes", _magnitudes, joined, tuple(known))
             joined = self._entries("certify", _certify, joined, self.names, sums, self.names)
+        if self.setting.target is not None and not self.setting.summed:
+            pieces = self._pieces("again", _answers, *known, joined, self.names)
+            answers = added(pieces, _add_answers, np.int8)
+            joined = self._entries("take", _take, joined, self.names, answers, self.names)
         steps = ("recompute", "compare") if self.setting.target is None else ("recompute",)
         for step in steps:
             sums = self._summed(step, functools.partial(_exact_sums, step=step), joined, tuple(known))
@@ -184,6 +189,10 @@ class _Graph:
             task, self.names, self.chunks, *given, name=name, dtype=dtype, call=self.call, setting=self.setting
         )  # fmt: skip
 
+
+_CHANGED = (
+    "the chunks of an operand were not the same each time they were read; pass persist() of it, or store it first"
+)
 
 # --- Tasks: functions of chunks ---------------------------------------------------------------------------------------
 
@@ -240,10 +249,7 @@ def _agreeing(*every: tuple[int, ...]) -> tuple[int, ...]:
         OperandError: where they read different numbers.
     """
     if any(read != every[0] for read in every):
-        raise OperandError(
-            "the chunks of an operand were not the same each time they were read; pass persist() of it, or store it "
-            "first"
-        )
+        raise OperandError(_CHANGED)
     return every[0]
 
 
@@ -342,6 +348,47 @@ def _certify(joined: Block, sums: Reading, *, call: Call, setting: Setting) -> B
             one.certify(each[0])
         found.append(one)
     return Block(joined.batch, found, _agreeing(joined.read, sums.read))
+
+
+def _answers(a: Any, b: Any, *rest: Any, call: Call, setting: Setting) -> Reading:
+    """What a piece answers to requests to multiply again; rest: as of `_magnitudes`."""
+    call.check()
+    read = _read(a), _read(b)
+    *known, joined = rest
+    found = []
+    for (x, y, rows, columns), one in zip(_matrices(a, b, known, setting), joined.matrices, strict=True):
+        asked = _received(one).to_multiply_again((rows.extent, columns.extent))
+        found.append([(each, answer) for each in asked for _, answer in
+                      more.answers(x, y, each, setting, workers=_workers(call))])  # fmt: skip
+    return Reading(found, read)
+
+
+def _add_answers(pieces: list[Reading]) -> Reading:
+    found = []
+    for matrix in zip(*(piece.values for piece in pieces), strict=True):
+        totals = []
+        for every in zip(*matrix, strict=True):
+            asked, first = every[0]
+            total = more.Answer(first.digits.copy(), (first.lost[0].copy(), first.lost[1].copy()))
+            for _, other in every[1:]:
+                if other.digits.shape != total.digits.shape:
+                    raise OperandError(_CHANGED)
+                more.add(total, more.Answer(_writable(other.digits), other.lost), asked)
+            totals.append((asked, total))
+        found.append(totals)
+    return Reading(found, _add_read(pieces))
+
+
+def _take(joined: Block, answers: Reading, *, call: Call, setting: Setting) -> Block:
+    call.check()
+    found = []
+    for one, each in zip(joined.matrices, answers.values, strict=True):
+        if each:
+            one = _copied(one)
+        for asked, answer in each:
+            one.take(asked, answer)
+        found.append(one)
+    return Block(joined.batch, found, _agreeing(joined.read, answers.read))
 
 
 def _exact_sums(a: Any, b: Any, *rest: Any, step: str, call: Call, setting: Setting) -> Reading:

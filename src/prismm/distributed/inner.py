@@ -1,8 +1,8 @@
 """Products whose inner dimension is sharded, exactly: partial products over a mesh, step by step.
 
 Digits of a block of columns travel while the next block is multiplied (all-to-all); every rank sums what it gets modulo
-each modulus, joins and rounds its share of the entries. All ranks know all uncertified entries, and
-add their parts of the exact sums; no operand leaves its rank.
+each modulus, joins and rounds its share of the entries. Rows and columns of many uncertified entries are multiplied
+again (`again`). What that leaves all ranks know, and add their parts of the exact sums; no operand leaves its rank.
 
 The order of the steps stands here once. What makes them is a `Backend`: the rank's CPU (`on_cpu`) or GPU (`on_gpu`).
 """
@@ -22,6 +22,7 @@ from prismm.cpu.partial.join import Joined
 from prismm.cpu.partial.recompute import ExactRequest
 from prismm.cpu.partial.setting import Setting
 from prismm.cpu.repair import Entries
+from prismm.distributed.again import multiply_again
 from prismm.distributed.exchange import Exchange, Pending, beside
 
 if TYPE_CHECKING:
@@ -206,6 +207,8 @@ class Product:
         pieces = [each.pieces for each in landed]
         plain = factors is None or Epilogue(*factors, None).trivial
         self._certify(pieces, pairs, plain)
+        if plain:
+            multiply_again(self, pieces, pairs)
         self._decide(pieces, pairs, plain)
         shape = (*self.batch, self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
         return self.backend.stacked([each.result() for each in landed], shape)

@@ -3,6 +3,7 @@ entries are decided by the sums of `recompute`.
 
     joined = join(digits, rows, columns, setting, workers)
     joined.certify(Σ magnitudes of joined.to_certify())
+    for asked in joined.to_multiply_again(extents): joined.take(asked, Σ more.answers of asked)
     for asked in joined.to_recompute(extents): joined.recompute(asked, Σ exact_sums of asked)
     for asked in joined.to_compare(extents): joined.compare(asked, Σ exact_sums of asked)
 
@@ -23,7 +24,8 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.core.scales import Scales
 from prismm.core.special_values import Special, patch_values
 from prismm.core.specials import patch_addend
-from prismm.cpu.partial import recompute
+from prismm.cpu.partial import more, recompute
+from prismm.cpu.partial.more import Again, Answer
 from prismm.cpu.partial.recompute import ExactRequest
 from prismm.cpu.partial.setting import Setting
 from prismm.cpu.repair import Entries, certified
@@ -120,6 +122,32 @@ class Joined:
             left.append(each.keep(~done))
         if start:
             self.uncertified = left
+
+    def to_multiply_again(self, extents: Extents) -> list[Again]:
+        """Rows and columns that are multiplied again by more moduli, for a target of AB alone."""
+        if not self._plain:
+            return []
+        parts, scales = real_parts(self.out), (self.rows, self.columns)
+        found = (more.choose(each, parts[each.part], scales, extents, self.setting) for each in self.uncertified)
+        return [each for each in found if each is not None]
+
+    def take(self, asked: Again, answer: Answer) -> None:
+        """Set entries from the answers of all pieces to a request of `to_multiply_again`, or to some of its rows; what
+        these do not prove stays uncertified.
+        """
+        value, failed = more.join(answer, asked, (self.rows, self.columns), self.setting)
+        rows, columns = np.full(self.out.shape[0], -1), np.full(self.out.shape[1], -1)
+        rows[asked.rows], columns[asked.columns] = np.arange(asked.rows.size), np.arange(asked.columns.size)
+        for number, each in enumerate(self.uncertified):
+            if each.part != asked.part:
+                continue
+            i, j = rows[each.i], columns[each.j]
+            here = (i >= 0) & (j >= 0)
+            proved = here.copy()
+            proved[here] = ~failed[i[here], j[here]]
+            real_parts(self.out)[each.part][each.keep(proved).place] = value[i[proved], j[proved]]
+            self.outcome.count("more moduli", int(proved.sum()))
+            self.uncertified[number] = each.keep(~proved)
 
     def to_recompute(self, extents: Extents) -> list[ExactRequest]:
         """Whose exact sums are wanted, in requests of bounded size; of the scheme's own value, those of rounded

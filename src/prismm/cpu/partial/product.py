@@ -10,7 +10,7 @@ import numpy as np
 
 from prismm.core.composite import Side
 from prismm.core.outcome import Epilogue
-from prismm.cpu.partial import recompute, residues, scales, specials
+from prismm.cpu.partial import more, recompute, residues, scales, specials
 from prismm.cpu.partial.join import Joined, join
 from prismm.cpu.partial.setting import Setting
 
@@ -50,6 +50,11 @@ def multiply(pieces: Pieces, setting: Setting, *, epilogue: Epilogue | None = No
     exponents, shifts, extents = ((getattr(rows, x), getattr(columns, x)) for x in ("exponent", "shift", "extent"))
     if entries := joined.to_certify():
         joined.certify(_total(recompute.magnitudes(a, b, entries, exponents, setting, workers) for a, b in pieces))
+    for again in joined.to_multiply_again(extents):
+        found_again = [answer for a, b in pieces for _, answer in more.answers(a, b, again, setting, workers=workers)]
+        for other in found_again[1:]:
+            more.add(found_again[0], other, again)
+        joined.take(again, found_again[0])
     for asked in joined.to_recompute(extents):
         joined.recompute(asked, _total(recompute.exact_sums(a, b, asked, shifts, workers) for a, b in pieces))
     for asked in joined.to_compare(extents):

@@ -12,7 +12,7 @@ from prismm.core import environment, threads
 from prismm.core.moduli import byte_tables
 from prismm.core.outcome import for_kernels, real_parts
 from prismm.core.workspace import Workspace
-from prismm.cpu.engines.integer import AmxEngine, PackedEngine
+from prismm.cpu.engines.integer import AmxEngine, CpuEngine, PackedEngine
 from prismm.cpu.partial.scales import losses
 from prismm.cpu.partial.setting import Setting, is_packed
 
@@ -50,9 +50,7 @@ def split(x: NDArray[Any], side: Side, shift: NDArray[np.int64], setting: Settin
     environment.check_arithmetic()
     left, splitter = side == "left", setting.splitter
     count, k = (x.shape[0], x.shape[1]) if left else (x.shape[1], x.shape[0])
-    moduli = setting.moduli * splitter.residue_parts
-    step = max(32, min(PackedEngine.widest_block, PackedEngine.block_bytes // (moduli * max(k, 1))) // 32 * 32)
-    step = max(1, -(-count // (workers * -(-count // (step * workers)))) + 31 & ~31) if count else step
+    step = block_step(count, k, setting.moduli * splitter.residue_parts, workers)
     blocks: list[Any] = [None] * len(range(0, count, step))
     lost = np.zeros((2, count), np.int64)
 
@@ -69,7 +67,13 @@ def split(x: NDArray[Any], side: Side, shift: NDArray[np.int64], setting: Settin
     return SplitPiece(side, k, blocks, lost)
 
 
-def _aligned(shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
+def block_step(count: int, k: int, planes: int, workers: int) -> int:
+    """Rows or columns of a block of so many in all, for so many planes of residues."""
+    step = max(32, min(PackedEngine.widest_block, PackedEngine.block_bytes // (planes * max(k, 1))) // 32 * 32)
+    return max(1, -(-count // (workers * -(-count // (step * workers)))) + 31 & ~31) if count else step
+
+
+def aligned(shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
     """Zeros from a cache line on, where tiles begin."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     memory = np.zeros(size + 64, np.uint8)
@@ -92,7 +96,7 @@ def _packed(
     parts = [for_kernels(part) for part in real_parts(x)]
     if left:
         rows = -(-count // engine.row_step) * engine.row_step
-        out = _aligned((*head, rows, engine.pitch(k)), np.int8)
+        out = aligned((*head, rows, engine.pitch(k)), np.int8)
         for index, part in enumerate(parts):
             packed.pack_rows(
                 part, shift, tables.bits, tables.left, tables.left_offset, modulus, 0, out[index], residual2, tiny
@@ -100,7 +104,7 @@ def _packed(
         if len(parts) == 2:
             packed.add_packed_rows(out[0], out[1], 0, count, k, modulus, out[2])
         return out
-    wide = _aligned((*head, *engine.panel_shape(count, k)), np.uint32)
+    wide = aligned((*head, *engine.panel_shape(count, k)), np.uint32)
     for index, part in enumerate(parts):
         packed.pack_columns(
             part, 0, shift, tables.bits, tables.right, tables.right_offset, modulus, 0, wide[index], residual2, tiny
@@ -133,7 +137,14 @@ def multiply(left: SplitPiece, right: SplitPiece, setting: Setting, workers: int
     out = np.zeros((setting.parts, setting.moduli, left.count, right.count), np.int8)
     if left.k == 0 or out.size == 0:
         return out
-    engine = setting.splitter.engine
+    multiply_blocks(left, right, setting.splitter.engine, setting.splitter.system, out, workers)
+    return out
+
+
+def multiply_blocks(
+    left: SplitPiece, right: SplitPiece, engine: CpuEngine, system: Any, out: NDArray[np.int8], workers: int
+) -> None:  # fmt: skip
+    """`multiply` into `out`, by an engine; system: the tables of as many moduli as `out` has room for."""
     task = _packed_tile if is_packed(engine) else _plain_tile
     task = _amx_tile if isinstance(engine, AmxEngine) else task
 
@@ -141,16 +152,16 @@ def multiply(left: SplitPiece, right: SplitPiece, setting: Setting, workers: int
         j0, j1, block = item
         threads.limit_openmp()
         for i0, i1, rows in left.blocks:
-            task(rows, block, left.k, out[:, :, i0:i1, j0:j1], setting.splitter)
+            task(rows, block, left.k, out[:, :, i0:i1, j0:j1], engine, system)
 
     threads.spread(columns, list(right.blocks), workers)
-    return out
 
 
-def _packed_tile(left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], splitter: Splitter) -> None:
+def _packed_tile(
+    left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], engine: CpuEngine, system: Any
+) -> None:  # fmt: skip
     from prismm.cpu.kernels import digits, vnni
 
-    system = splitter.system
     height, wide = left.shape[2], 32 * right.shape[2]
     with Workspace() as workspace:
         step = min(ROWS, height)
@@ -164,14 +175,14 @@ def _packed_tile(left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[n
 
 
 def _amx_tile(
-    left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], splitter: Splitter
+    left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], engine: CpuEngine, system: Any
 ) -> None:  # fmt: skip
     """The same by the tile unit, which hands out digits; those of the three products of complex parts are combined."""
     from prismm.cpu.engines import tile_permission
     from prismm.cpu.kernels import amx, digits
 
     tile_permission.require()
-    engine, system, (moduli, height) = splitter.engine, splitter.system, left.shape[1:3]
+    moduli, height = left.shape[1:3]
     assert isinstance(engine, AmxEngine)
     with Workspace() as workspace:
         found, tiles, tables = (workspace.empty(*x) for x in engine.scratch(len(left), moduli, height, out.shape[3], k))
@@ -190,17 +201,18 @@ def _amx_tile(
             _reduce(digits.digits_int32, [z[: tile.shape[2]] for z in wide], system, tile)
 
 
-def _plain_tile(left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], splitter: Splitter) -> None:
+def _plain_tile(
+    left: NDArray[Any], right: NDArray[Any], k: int, out: NDArray[np.int8], engine: Any, system: Any
+) -> None:  # fmt: skip
     from prismm.cpu.kernels import digits
 
-    engine: Any = splitter.engine
     products = []
     for x, y in zip(left, right, strict=True):
         product = np.empty((out.shape[1], *out.shape[2:]), engine.sum_dtype)
-        engine.multiply(x, y, product, splitter.system.moduli)
+        engine.multiply(x, y, product, system.moduli)
         products.append(product.transpose(1, 0, 2))
     kernel = digits.digits_int32 if engine.sum_dtype == "int32" else digits.digits_float64
-    _reduce(kernel, products, splitter.system, out)
+    _reduce(kernel, products, system, out)
 
 
 def _reduce(kernel: Any, sums: list[NDArray[Any]], system: Any, out: NDArray[np.int8]) -> None:

@@ -1,0 +1,310 @@
+"""Many uncertified entries of pieces together: their rows and columns are multiplied again, by up to 49 moduli.
+
+A row of A, of which all pieces know the first and the last bit, becomes A' = RN(2^s·a) of at most `left` bits, a column
+of B likewise with `right` (`cpu.many_product`). Digits of the pieces' products add up modulo each modulus, and what
+rounding lost adds up as integers. Whoever has both rounds the entries once: where a row and a column keep all their
+bits the product is exact, elsewhere the bound of `Residues` decides (`cpu.kernels.many`). What that leaves is summed
+exactly, one entry after the other (`recompute`).
+
+How many moduli is chosen by shapes, extents and the entries' approximate values alone, the same on every machine: the
+digits of all pieces belong together.
+
+Per row, column and modulus k bytes of residues; 2·k operations in INT8 and one byte per entry of the rows and columns
+and modulus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from prismm.core import threads
+from prismm.core.many_moduli import byte_numbers, many_moduli, offset_bits, part_numbers
+from prismm.core.outcome import for_kernels
+from prismm.core.scales import Scales
+from prismm.core.specials import layout
+from prismm.cpu.costs import EXACT_SECONDS, MANY_JOIN_SECONDS, RATES
+from prismm.cpu.engines.integer import CpuEngine, PackedEngine
+from prismm.cpu.escalation import shared_bits, used_of
+from prismm.cpu.partial.residues import SplitPiece, aligned, block_step, multiply_blocks
+from prismm.cpu.partial.scales import NOTHING, UNIT, losses
+from prismm.cpu.partial.setting import Setting, is_packed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.core.composite import Side
+    from prismm.cpu.repair import Entries
+
+    Floats = NDArray[np.float64]
+    Index = NDArray[np.int64]
+
+SYSTEMS = (10, 12, 14, 16, 18, 20, 22, 24, 27, 31, 36, 42, 49)
+"""Numbers of moduli to choose from."""
+
+FEWEST_SECONDS = 2e-3
+"""What exact sums of all entries must be expected to take at least."""
+
+_SAMPLE = 1024
+_RATES = RATES["cpu:vnni"]
+
+
+class Again(NamedTuple):
+    """What pieces are asked for: the product of some rows and columns of one real part.
+
+    Attributes:
+        part: the real part.
+        rows, columns: which, ascending.
+        shifts: of these rows, and of these columns.
+        moduli: how many.
+        bits: that rows and columns have at most.
+    """
+
+    part: int
+    rows: Index
+    columns: Index
+    shifts: tuple[Index, Index]
+    moduli: int
+    bits: tuple[int, int]
+
+    def block(self, here: slice) -> Again:
+        """Of some of the rows."""
+        return self._replace(rows=self.rows[here], shifts=(self.shifts[0][here], self.shifts[1]))
+
+    def among(self, rows: Index, columns: Index) -> Again:
+        """The same with these indices of its rows and columns."""
+        return self._replace(rows=rows, columns=columns)
+
+
+class Answer(NamedTuple):
+    """Of one piece, or of some: digits (moduli, rows, columns), combined by `add`, or by sums in a wider type; and what
+    rounding lost of rows and of columns, (2, ·) as of `scales.losses`, combined by sums.
+    """
+
+    digits: NDArray[Any]
+    lost: tuple[Index, Index]
+
+
+def add(total: Answer, other: Answer, asked: Again) -> None:
+    """total += other, whose arrays are contiguous. Associative and commutative."""
+    from prismm.cpu.kernels.digits import add_digits
+
+    modulus = np.array(many_moduli(asked.moduli).moduli, np.int64)
+    count = asked.moduli
+    add_digits(total.digits.reshape(count, -1), other.digits.reshape(count, -1), modulus)
+    for x, y in zip(total.lost, other.lost, strict=True):
+        x += y
+
+
+def pays(count: int, setting: Setting) -> bool:
+    """Whether so many uncertified entries may be worth a product of their rows and columns: of a target's, whose value
+    is the exact one, rounded.
+    """
+    return setting.target is not None and _seconds_alone(count, setting) >= FEWEST_SECONDS
+
+
+def _seconds_alone(count: int, setting: Setting) -> float:
+    """What so many exact sums are expected to take a worker."""
+    return count * setting.terms * EXACT_SECONDS
+
+
+def choose(
+    entries: Entries, value: Floats, scales: tuple[Scales, Scales], extents: tuple[Index, Index], setting: Setting
+) -> Again | None:  # fmt: skip
+    """What to ask for uncertified entries of one real part; None where exact sums of each are expected to take less.
+
+    Args:
+        entries: uncertified ones.
+        value: (m, n), what is known of the real part: rounded values, not certified where entries are not.
+        scales: of all rows and columns, of all pieces.
+        extents: of `scales.extents`, likewise.
+        setting: of the product.
+    """
+    count, k = entries.i.size, setting.terms
+    if not pays(count, setting):
+        return None
+    alone = _seconds_alone(count, setting)
+    (rows, r), (columns, c) = used_of(entries.i, value.shape[0]), used_of(entries.j, value.shape[1])
+    left, right = (
+        _Vectors.of(side, extent, which)
+        for side, extent, which in zip(scales, extents, (rows, columns), strict=True)
+    )  # fmt: skip
+    some = np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64)
+    # The last place of each entry, as far as it is known.
+    exponent = np.frexp(value[entries.i[some], entries.j[some]].astype(np.float64))[1]
+    place = np.maximum(exponent - setting.result.precision, setting.result.subnormal_exponent)
+    size = float(rows.size) * columns.size
+    best, found = alone, None
+    for moduli in SYSTEMS:
+        way = shared_bits(moduli, k, int(left.bits.max()), int(right.bits.max()))
+        if min(way.left, way.right) < setting.splitter.fraction_bits:
+            continue  # the bounds' norms have as many bits
+        seconds = size * (k * moduli / _RATES.residue + moduli / _RATES.join + MANY_JOIN_SECONDS)
+        seconds += (rows.size + columns.size) * k * moduli / _RATES.split
+        seconds += alone * _share_left(left, right, r[some], c[some], place, (way.left, way.right), k)
+        if seconds < best:
+            shifts = left.shifts(way.left), right.shifts(way.right)
+            best, found = seconds, Again(entries.part, rows, columns, shifts, moduli, (way.left, way.right))
+        if way.left >= left.bits.max() and way.right >= right.bits.max():
+            break  # all is exact
+    return found
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Rows or columns: elements below 2^top and of so many bits, and a power of two above a bound of their norm."""
+
+    top: Index
+    bits: Index
+    norm: Index
+
+    @staticmethod
+    def of(scales: Scales, extent: Index, which: Index) -> _Vectors:
+        top, last = extent[0, which], -extent[1, which]
+        nothing = top == NOTHING
+        top, last = np.where(nothing, 0, top), np.where(nothing, 0, last)
+        return _Vectors(top, top - last, np.frexp(scales.terms[2, which])[1] - scales.shift[which])
+
+    def shifts(self, most: int) -> Index:
+        """Not more bits than a vector has: then it is exact, and its product as short as can be."""
+        return np.minimum(self.bits, most) - self.top
+
+
+def _share_left(
+    left: _Vectors, right: _Vectors, r: Index, c: Index, place: Index, bits: tuple[int, int], k: int
+) -> float:  # fmt: skip
+    """The share of a sample that rounding to so many bits is expected to leave undecided.
+
+    An entry is undecided if a midpoint of two numbers 2^place apart is within the bound of it: of errors of half a unit
+    in each of k elements, whose mean square is 1/12. In powers of two, whose sum is the same on every machine.
+    """
+    never = np.full(r.size, -(1 << 30))
+    of_rows = np.where(left.bits[r] > bits[0], left.top[r] - bits[0] + right.norm[c], never)
+    of_columns = np.where(right.bits[c] > bits[1], right.top[c] - bits[1] + left.norm[r], never)
+    power = np.maximum(of_rows, of_columns) + k.bit_length() // 2 - 1 - place
+    counts = np.bincount(np.clip(-power, 0, 40))
+    return float(np.ldexp(counts, -np.arange(counts.size))[:40].sum()) / r.size
+
+
+def answers(
+    a: NDArray[Any], b: NDArray[Any], asked: Again, setting: Setting, most: int | None = None, workers: int = 1
+) -> Iterator[tuple[slice, Answer]]:  # fmt: skip
+    """What a piece (m, k) by (k, n) answers, and for which of the rows: at once, or some rows after the other with at
+    most so many bytes of digits at a time, or a row.
+    """
+    x, y = a[asked.rows], b[:, asked.columns]
+    x, y = for_kernels(layout(x, asked.part, "left")), for_kernels(layout(y, asked.part, "right"))
+    engine = setting.splitter.engine
+    columns = _split(y, "right", asked, engine, workers)
+    count = asked.rows.size
+    step = count if most is None else max(1, most // max(1, asked.moduli * asked.columns.size))
+    for i0 in range(0, count, step):
+        here = slice(i0, min(count, i0 + step))
+        some = asked.block(here)
+        rows = _split(x[here], "left", some, engine, workers)
+        digits = np.zeros((1, asked.moduli, rows.count, columns.count), np.int8)
+        if rows.k:
+            multiply_blocks(rows, columns, engine, many_moduli(asked.moduli), digits, workers)
+        # A copy, since others' are added to it.
+        yield here, Answer(digits[0], (rows.lost, columns.lost.copy()))
+
+
+def _split(x: Floats, side: Side, asked: Again, engine: CpuEngine, workers: int) -> SplitPiece:
+    """Residues of rows (rows, k) or columns (k, columns), as `residues.split`."""
+    left = side == "left"
+    count, k = x.shape if left else x.shape[::-1]
+    shift, bits = asked.shifts[not left], asked.bits[not left]
+    step = block_step(count, k, asked.moduli, workers)
+    blocks: list[Any] = [None] * len(range(0, count, step))
+    lost = np.zeros((2, count), np.int64)
+
+    def block(index: int) -> None:
+        i0, i1 = index * step, min(count, (index + 1) * step)
+        part = for_kernels(x[i0:i1] if left else x[:, i0:i1])
+        residual2, tiny = np.zeros(i1 - i0), np.zeros(i1 - i0, np.uint8)
+        task = _packed if is_packed(engine) else _plain
+        blocks[index] = i0, i1, task(part, left, shift[i0:i1].copy(), bits, asked.moduli, engine, residual2, tiny)
+        lost[:, i0:i1] = losses(residual2, tiny, k)
+
+    threads.spread(block, list(range(len(blocks))), workers)
+    return SplitPiece(side, k, blocks, lost)
+
+
+def _packed(
+    x: Floats, left: bool, shift: Index, bits: int, moduli: int, engine: Any, residual2: Floats, tiny: NDArray[np.uint8]
+) -> NDArray[Any]:  # fmt: skip
+    """Residues as packed engines read them, (1, moduli, …)."""
+    from prismm.cpu.kernels import packed
+
+    assert isinstance(engine, PackedEngine)
+    (count, k), modulus = x.shape if left else x.shape[::-1], many_moduli(moduli).modulus
+    numbers = offset_bits(bits), *byte_numbers(moduli, bits, left=left), modulus, 0
+    if left:
+        rows = -(-count // engine.row_step) * engine.row_step
+        out = aligned((1, moduli, rows, engine.pitch(k)), np.int8)
+        packed.pack_rows(x, shift, *numbers, out[0], residual2, tiny)
+        return out
+    out = aligned((1, moduli, *engine.panel_shape(count, k)), np.uint32)
+    packed.pack_columns(x, 0, shift, *numbers, out[0], residual2, tiny)
+    return out
+
+
+def _plain(
+    x: Floats, left: bool, shift: Index, bits: int, moduli: int, engine: Any, residual2: Floats, tiny: NDArray[np.uint8]
+) -> NDArray[Any]:  # fmt: skip
+    """Residues as they are, (1, moduli, m, k) or (1, moduli, k, n)."""
+    from prismm.cpu.many_product import plain_residues
+
+    out = np.empty((moduli, *x.shape), np.int8)
+    numbers = part_numbers(moduli, bits, left=left), many_moduli(moduli).modulus
+    plain_residues(x, shift[:, None] if left else shift[None, :], numbers, int(left), out, residual2, tiny)
+    return out.astype(engine.dtype, copy=False)[None]
+
+
+def join(
+    answer: Answer, asked: Again, scales: tuple[Scales, Scales], setting: Setting
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
+    """The entries of rows and columns from the answers of all pieces, correctly rounded; and where that is not proved.
+
+    scales: of all rows and columns, as of the first product.
+    """
+    from prismm.cpu.kernels.many import join_many
+
+    moduli, m, n = answer.digits.shape
+    tables, kind = many_moduli(moduli), np.float64 if setting.result.precision == 53 else np.float32
+    terms = [
+        _terms(side, which, shift, lost, setting.terms)
+        for side, which, shift, lost in zip(scales, (asked.rows, asked.columns), asked.shifts, answer.lost, strict=True)
+    ]
+    # The join reads whole sixteens.
+    whole = np.zeros((m, moduli, -(-n // 16) * 16), np.int32)
+    whole[:, :, :n] = answer.digits.transpose(1, 0, 2)
+    out, listed, nothing = np.empty((m, n), kind), np.empty(m * n, np.int32), np.empty((0, 0))
+    outs = (out, np.empty((0, 0), np.float32)) if kind is np.float64 else (nothing, out)
+    shifts = (np.ascontiguousarray(x) for x in asked.shifts)
+    count = join_many(
+        whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, *shifts, *terms,
+        setting.terms / 4.0, nothing, nothing, setting.result.precision, *outs, listed,
+    )  # fmt: skip
+    failed = np.zeros(m * n, np.bool_)
+    failed[listed[:count]] = True
+    return out, failed.reshape(m, n)
+
+
+@np.errstate(all="ignore")
+def _terms(side: Scales, which: Index, shift: Index, lost: Index, terms: int) -> Floats:
+    """The bound's vectors, as of `kernels.scale.bound_terms`: those of the first product in units of another shift.
+
+    Σv·2^t of `bound_terms` bounds ‖A'‖₁ where v·2^t are integers, so t >= 0: with at least q bits, or none lost.
+    """
+    found = np.empty((4, which.size))
+    moved = (shift - side.shift[which]).astype(np.int32)
+    residual2, tiny = np.ldexp(lost[0].astype(np.float64), -UNIT), lost[1] > 0
+    found[0] = np.ldexp(side.terms[0, which], moved)
+    found[1] = np.sqrt(residual2 + tiny * (terms * 2.0**-600)) * (1.0 + 2.0**-28 + terms * 2.0**-53)
+    found[2] = np.ldexp(side.terms[2, which], moved)
+    found[3] = (residual2 > 0.0) | tiny
+    return found
