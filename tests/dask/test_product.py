@@ -15,6 +15,9 @@ import pytest
 
 import prismm
 from prismm.core import threads as pool
+from prismm.cpu.partial import more
+from prismm.cpu.partial.join import Joined
+from prismm.dask import exact
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.testing import HOSTILE, SPECIAL
 from prismm.testing.dyadic import Dyadic
@@ -46,6 +49,29 @@ def assert_bits(a, b, rng, keywords, pieces=2):
     assert isinstance(lazy, da.Array) and lazy.shape == np.shape(expected) and lazy.dtype == expected.dtype
     note = f"{getattr(x, 'chunks', None)} {getattr(y, 'chunks', None)} {keywords}"
     assert_same_bits(computed(lazy), expected, note)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_uncertified_entries_are_multiplied_again(dtype, monkeypatch, rng):
+    """By more moduli, chunk by chunk of the result."""
+    monkeypatch.setattr(more, "EXACT_SECONDS", 1.0)
+    taken = []
+    take = Joined.take
+    monkeypatch.setattr(Joined, "take", lambda *given: taken.append(given[1].moduli) or take(*given))
+    for name in ("phi4", "lattice_wide", "shadowed", "cancelling"):
+        for keywords in (REPRODUCIBLE, CORRECT):
+            assert_bits(*operands(name, rng, dtype, 17, 60, 14), rng, keywords, 3)
+    assert len(taken) > 8
+
+
+def test_chunks_that_change_are_refused_where_entries_are_multiplied_again():
+    """Answers that do not belong together are not added."""
+    some, other = (
+        exact.Reading([[(None, more.Answer(np.zeros((3, x, 2), np.int8), (np.zeros(1), np.zeros(1))))]], (0,))
+        for x in (4, 5)
+    )
+    with pytest.raises(OperandError, match="not the same each time"):
+        exact._add_answers([some, other])
 
 
 @pytest.mark.parametrize("share", [6, pytest.param(None, marks=pytest.mark.slow)])

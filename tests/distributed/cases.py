@@ -76,6 +76,31 @@ def bits(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]:
     return failed
 
 
+def bits_again(rank: int, shape: tuple[int, ...], cases: list[Any], bytes_: int) -> tuple[list[str], int]:
+    """`bits`, with all uncertified entries multiplied again, some bytes of digits at a time; and how many of this
+    rank's were decided so.
+    """
+    from prismm.cpu.partial import more
+    from prismm.cpu.partial.join import Joined
+    from prismm.distributed import again
+
+    taken: list[int] = []
+    patched = pytest.MonkeyPatch()
+    patched.setattr(more, "EXACT_SECONDS", 1.0)
+    patched.setattr(again, "BYTES", bytes_)
+    take = Joined.take
+
+    def counted(joined: Joined, *given: Any) -> None:
+        take(joined, *given)
+        taken.append(joined.outcome.paths["more moduli"])
+
+    patched.setattr(Joined, "take", counted)
+    try:
+        return bits(rank, shape, cases), sum(taken)
+    finally:
+        patched.undo()
+
+
 def like_torch(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]:
     """Which native products have other placements than torch's, or leave the bound of all K terms in any order: each
     (shape of a, of b, placements of a, of b). Torch cannot flatten a batch that two mesh dimensions shard; prismm can.

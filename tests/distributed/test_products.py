@@ -37,6 +37,21 @@ def test_bits_are_those_of_one_device(mesh, ranks, rng):
     assert not failed, failed
 
 
+@pytest.mark.parametrize("mesh", [(2,), (3,), (2, 2)], ids=str)
+def test_many_uncertified_entries_are_multiplied_again(mesh, ranks, rng):
+    """Wherever they land, also in batches of one product and on ranks that have nothing to ask for."""
+    names = ("phi4", "lattice_wide", "wide_rows_and_columns", "shadowed", "cancelling")
+    chosen = []
+    for name, dtype, keywords in zip(names, itertools.cycle(DTYPES), itertools.cycle(EXACT[:2]), strict=False):
+        sizes = (*map(int, rng.integers((20, 30, 20), (40, 90, 40))),)
+        left, right = [S(1)] * len(mesh), [S(0)] * len(mesh)
+        chosen.append((name, sizes, int(rng.integers(1 << 30)), dtype, keywords, left, right))
+    found = [each for each in ranks.run(cases.bits_again, mesh, chosen, int(rng.integers(1, 40000))) if each]
+    failed = [each for some, _ in found for each in some]
+    assert not failed, failed
+    assert sum(count for _, count in found) > 500, found
+
+
 @pytest.mark.slow
 def test_bits_of_eight_ranks(rng):
     """Also where the inner dimension is sharded over two of three dimensions, and has no rows or columns to land in."""
