@@ -99,6 +99,9 @@ class System:
 Part = tuple["NDArray[Any]", "NDArray[np.int64]", "NDArray[np.float64]"]
 """Residues, shifts, and the bound's vectors, of some rows or columns."""
 
+Scaled = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
+"""Shifts, and the bound's vectors."""
+
 
 @dataclass(frozen=True)
 class _Product:
@@ -176,7 +179,7 @@ class _Product:
         from prismm.cpu.kernels.residuals import UNIT, residual_product
 
         if self.addend is not None:
-            return _addend(self.addend[rows, columns], left, right, self.k, UNIT)
+            return as_correction(self.addend[rows, columns], left[1:], right[1:], self.k, UNIT)
         if not self.system.corrected:
             return np.empty((0, 0)), np.empty((0, 0))
         value, error = np.empty((2, left[1].size, right[1].size))
@@ -231,14 +234,14 @@ def plain_residues(
 
 
 @np.errstate(all="ignore")
-def _addend(
-    addend: NDArray[np.float64], left: Part, right: Part, k: int, unit: int
+def as_correction(
+    addend: NDArray[np.float64], left: Scaled, right: Scaled, k: int, unit: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The addend in units of 2^-unit of C', and the bound of `Residues` for an error; without bounds where the former
     has no float64.
     """
-    value = np.ldexp(addend, left[1][:, None] + right[1][None, :] + unit)
-    rows, columns = left[2][:, :, None], right[2][:, None, :]
+    value = np.ldexp(addend, left[0][:, None] + right[0][None, :] + unit)
+    rows, columns = left[1][:, :, None], right[1][:, None, :]
     first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * (k / 4.0)
     second = rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]
     error = np.ldexp(np.minimum(first, second) * (1.0 + 2.0**-40), unit)

@@ -148,7 +148,7 @@ class _Graph:
         if join_mode(self.setting.target) == MAGNITUDE:
             sums = self._summed("magnitudes", _magnitudes, joined, tuple(known))
             joined = self._entries("certify", _certify, joined, self.names, sums, self.names)
-        if self.setting.target is not None and not self.setting.summed:
+        if self.setting.target is not None:
             pieces = self._pieces("again", _answers, *known, joined, self.names)
             answers = added(pieces, _add_answers, np.int8)
             joined = self._entries("take", _take, joined, self.names, answers, self.names)

@@ -207,8 +207,7 @@ class Product:
         pieces = [each.pieces for each in landed]
         plain = factors is None or Epilogue(*factors, None).trivial
         self._certify(pieces, pairs, plain)
-        if plain:
-            multiply_again(self, pieces, pairs)
+        multiply_again(self, pieces, pairs)
         self._decide(pieces, pairs, plain)
         shape = (*self.batch, self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
         return self.backend.stacked([each.result() for each in landed], shape)

@@ -8,6 +8,7 @@ import pytest
 import prismm
 from prismm.core.arrays import result_dtype
 from prismm.core.many_moduli import many_moduli
+from prismm.core.outcome import Epilogue
 from prismm.core.request import check_request
 from prismm.cpu.engines.integer import AMX, INT8, Float64Engine
 from prismm.cpu.partial import more, product, scales, setting
@@ -170,6 +171,36 @@ def test_entries_that_were_certified_keep_their_value(forced, monkeypatch, rng):
     assert np.array_equal(joined.out[certified], out[certified]) and (out != exact)[certified].any()
     assert np.array_equal(joined.out[i, j], exact[i, j]) or "magnitude" in joined.outcome.paths
     assert joined.outcome.paths["more moduli"] > 100
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (-2.0, 0.5), (2.0**-1000, -1.0), (0.25, 0.0), (1.5, 1.0), (1.0, 0.3)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums(factors, dtype, forced, rng):
+    """gemm, with C that cancels most of AB, is far from it or holds specials; other factors are summed one by one."""
+    (alpha, beta), taken = factors, []
+
+    def check(case):
+        name, keywords, kind = case
+        shape = rng.integers((1, 1, 1), (14, 50, 40)).tolist()
+        a, b = ALL[name](*shape, int(rng.integers(1 << 30)), np.dtype(dtype))
+        c = (a.astype(np.result_type(a, np.float64)) @ b * (-alpha / (beta or 1.0))).astype(dtype)
+        if kind:
+            c = (c * wide(rng, c.shape, 90)).astype(dtype)
+        if kind == 2:
+            c.flat[:: max(1, c.size // 3)] = np.array([np.inf, np.nan, 0.0])[rng.integers(3)]
+        known = replace(set_for(a, b, keywords), summed=True)
+        if keywords is CORRECT:
+            known = replace(known, moduli=9 if known.result.precision == 53 else 6)
+        joined = product.multiply(halves(a, b), known, epilogue=Epilogue(alpha, beta, c if beta else None), workers=2)
+        expected = prismm.gemm(a, b, c if beta else None, alpha=alpha, beta=beta, **keywords)
+        assert_same_bits(joined.out, expected)
+        taken.append(joined.outcome.paths.get("more moduli", 0))
+
+    names = rng.permutation(list(ALL)).tolist()[:12]
+    cases = [(name, (CORRECT, REPRODUCIBLE)[x % 2], x % 3) for x, name in enumerate(names)]
+    with np.errstate(all="ignore"):
+        assert_each(check, cases)
+    assert sum(map(bool, taken)) > 1 or alpha == 1.5 or beta == 0.3, taken
 
 
 def test_no_uncertified_entry_asks_for_nothing(rng):

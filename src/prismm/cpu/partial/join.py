@@ -124,18 +124,27 @@ class Joined:
             self.uncertified = left
 
     def to_multiply_again(self, extents: Extents) -> list[Again]:
-        """Rows and columns that are multiplied again by more moduli, for a target of AB alone."""
-        if not self._plain:
-            return []
-        parts, scales = real_parts(self.out), (self.rows, self.columns)
-        found = (more.choose(each, parts[each.part], scales, extents, self.setting) for each in self.uncertified)
-        return [each for each in found if each is not None]
+        """Rows and columns that are multiplied again by more moduli; of gemm where its factors are powers of two."""
+        parts, scales, found = real_parts(self.out), (self.rows, self.columns), list[Again]()
+        for each in self.uncertified:
+            if more.pays(each.i.size, self.setting) and (summed := self._summed(each.part)) is not None:
+                asked = more.choose(each, parts[each.part], scales, extents, self.setting, summed.power)
+                found += [] if asked is None else [asked]
+        return found
+
+    def _summed(self, part: int) -> more.Sum | None:
+        if self._plain:
+            return more.Sum()
+        assert self.epilogue is not None
+        return more.Sum.of(self.epilogue, part, self.setting.parts)
 
     def take(self, asked: Again, answer: Answer) -> None:
         """Set entries from the answers of all pieces to a request of `to_multiply_again`, or to some of its rows; what
         these do not prove stays uncertified.
         """
-        value, failed = more.join(answer, asked, (self.rows, self.columns), self.setting)
+        summed = self._summed(asked.part)
+        assert summed is not None
+        value, failed = more.join(answer, asked, (self.rows, self.columns), self.setting, summed)
         rows, columns = np.full(self.out.shape[0], -1), np.full(self.out.shape[1], -1)
         rows[asked.rows], columns[asked.columns] = np.arange(asked.rows.size), np.arange(asked.columns.size)
         for number, each in enumerate(self.uncertified):

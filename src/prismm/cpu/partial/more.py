@@ -15,6 +15,7 @@ and modulus.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,12 +24,13 @@ import numpy as np
 
 from prismm.core import threads
 from prismm.core.many_moduli import byte_numbers, many_moduli, offset_bits, part_numbers
-from prismm.core.outcome import for_kernels
+from prismm.core.outcome import Epilogue, for_kernels, real_parts
 from prismm.core.scales import Scales
 from prismm.core.specials import layout
 from prismm.cpu.costs import EXACT_SECONDS, MANY_JOIN_SECONDS, RATES
 from prismm.cpu.engines.integer import CpuEngine, PackedEngine
 from prismm.cpu.escalation import shared_bits, used_of
+from prismm.cpu.many_product import as_correction, plain_residues
 from prismm.cpu.partial.residues import SplitPiece, aligned, block_step, multiply_blocks
 from prismm.cpu.partial.scales import NOTHING, UNIT, losses
 from prismm.cpu.partial.setting import Setting, is_packed
@@ -79,6 +81,40 @@ class Again(NamedTuple):
         return self._replace(rows=rows, columns=columns)
 
 
+class Sum(NamedTuple):
+    """What an entry is beside X of AB: ±2^power·X, and a number of its own.
+
+    Attributes:
+        power, negative: of the factor.
+        addend: (m, n), or None where nothing is added.
+    """
+
+    power: int = 0
+    negative: bool = False
+    addend: Floats | None = None
+
+    @staticmethod
+    def of(epilogue: Epilogue, part: int, parts: int) -> Sum | None:
+        """Of gemm's sum, where its factors are powers of two that lose nothing of C, and this real part is made of the
+        same one of AB and of C; None elsewhere.
+        """
+        factors = epilogue.factors(part, parts).tolist()
+        others = [f for at, f in enumerate(factors) if at not in (part, 2 + part)]
+        alpha, beta = factors[part], factors[2 + part]
+        if any(others) or abs(math.frexp(alpha)[0]) != 0.5 or abs(math.frexp(beta)[0]) not in (0.0, 0.5):
+            return None
+        power, addend = math.frexp(alpha)[1] - 1, None
+        if epilogue.c is not None and beta:
+            given = real_parts(epilogue.c)
+            if part < len(given):
+                with np.errstate(all="ignore"):
+                    c = given[part].astype(np.float64)
+                    addend = c * beta
+                    if not (addend / beta == c)[np.isfinite(c)].all():
+                        return None
+        return Sum(power, alpha < 0.0, addend)
+
+
 class Answer(NamedTuple):
     """Of one piece, or of some: digits (moduli, rows, columns), combined by `add`, or by sums in a wider type; and what
     rounding lost of rows and of columns, (2, ·) as of `scales.losses`, combined by sums.
@@ -112,7 +148,8 @@ def _seconds_alone(count: int, setting: Setting) -> float:
 
 
 def choose(
-    entries: Entries, value: Floats, scales: tuple[Scales, Scales], extents: tuple[Index, Index], setting: Setting
+    entries: Entries, value: Floats, scales: tuple[Scales, Scales], extents: tuple[Index, Index], setting: Setting,
+    power: int = 0,
 ) -> Again | None:  # fmt: skip
     """What to ask for uncertified entries of one real part; None where exact sums of each are expected to take less.
 
@@ -122,10 +159,9 @@ def choose(
         scales: of all rows and columns, of all pieces.
         extents: of `scales.extents`, likewise.
         setting: of the product.
+        power: entries are 2^power times those of AB.
     """
     count, k = entries.i.size, setting.terms
-    if not pays(count, setting):
-        return None
     alone = _seconds_alone(count, setting)
     (rows, r), (columns, c) = used_of(entries.i, value.shape[0]), used_of(entries.j, value.shape[1])
     left, right = (
@@ -135,7 +171,7 @@ def choose(
     some = np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64)
     # The last place of each entry, as far as it is known.
     exponent = np.frexp(value[entries.i[some], entries.j[some]].astype(np.float64))[1]
-    place = np.maximum(exponent - setting.result.precision, setting.result.subnormal_exponent)
+    place = np.maximum(exponent - setting.result.precision, setting.result.subnormal_exponent) - power
     size = float(rows.size) * columns.size
     best, found = alone, None
     for moduli in SYSTEMS:
@@ -256,8 +292,6 @@ def _plain(
     x: Floats, left: bool, shift: Index, bits: int, moduli: int, engine: Any, residual2: Floats, tiny: NDArray[np.uint8]
 ) -> NDArray[Any]:  # fmt: skip
     """Residues as they are, (1, moduli, m, k) or (1, moduli, k, n)."""
-    from prismm.cpu.many_product import plain_residues
-
     out = np.empty((moduli, *x.shape), np.int8)
     numbers = part_numbers(moduli, bits, left=left), many_moduli(moduli).modulus
     plain_residues(x, shift[:, None] if left else shift[None, :], numbers, int(left), out, residual2, tiny)
@@ -265,29 +299,37 @@ def _plain(
 
 
 def join(
-    answer: Answer, asked: Again, scales: tuple[Scales, Scales], setting: Setting
+    answer: Answer, asked: Again, scales: tuple[Scales, Scales], setting: Setting, summed: Sum
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
     """The entries of rows and columns from the answers of all pieces, correctly rounded; and where that is not proved.
 
-    scales: of all rows and columns, as of the first product.
+    scales: of all rows and columns, as of the first product. summed: what the entries are.
     """
     from prismm.cpu.kernels.many import join_many
+    from prismm.cpu.kernels.residuals import UNIT as UNIT_OF_ADDENDS
 
     moduli, m, n = answer.digits.shape
     tables, kind = many_moduli(moduli), np.float64 if setting.result.precision == 53 else np.float32
-    terms = [
+    rows, columns = (
         _terms(side, which, shift, lost, setting.terms)
         for side, which, shift, lost in zip(scales, (asked.rows, asked.columns), asked.shifts, answer.lost, strict=True)
-    ]
+    )
+    # A row that is scaled by less has an entry that is larger.
+    shifts = asked.shifts[0] - summed.power, np.ascontiguousarray(asked.shifts[1])
     # The join reads whole sixteens.
     whole = np.zeros((m, moduli, -(-n // 16) * 16), np.int32)
     whole[:, :, :n] = answer.digits.transpose(1, 0, 2)
+    if summed.negative:
+        np.negative(whole, out=whole)
+    correction = np.empty((0, 0)), np.empty((0, 0))
+    if summed.addend is not None:
+        given = np.ascontiguousarray(summed.addend[np.ix_(asked.rows, asked.columns)])
+        correction = as_correction(given, (shifts[0], rows), (shifts[1], columns), setting.terms, UNIT_OF_ADDENDS)
     out, listed, nothing = np.empty((m, n), kind), np.empty(m * n, np.int32), np.empty((0, 0))
     outs = (out, np.empty((0, 0), np.float32)) if kind is np.float64 else (nothing, out)
-    shifts = (np.ascontiguousarray(x) for x in asked.shifts)
     count = join_many(
-        whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, *shifts, *terms,
-        setting.terms / 4.0, nothing, nothing, setting.result.precision, *outs, listed,
+        whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, *shifts, rows,
+        columns, setting.terms / 4.0, *correction, setting.result.precision, *outs, listed,
     )  # fmt: skip
     failed = np.zeros(m * n, np.bool_)
     failed[listed[:count]] = True
