@@ -101,6 +101,37 @@ def bits_again(rank: int, shape: tuple[int, ...], cases: list[Any], bytes_: int)
         patched.undo()
 
 
+def bits_by_more(rank: int, shape: tuple[int, ...], cases: list[Any], bits_: tuple[int, int] | None) -> Any:
+    """`bits`, on ranks whose GPUs make what is left again by more moduli, with fewer bits where these are given; and
+    how many real parts they made so, and entries that these left.
+    """
+    from prismm.cuda.partial import more
+    from prismm.distributed.on_gpu import AgainOnGpu
+
+    made, join = [], AgainOnGpu.join
+    patched = pytest.MonkeyPatch()
+
+    def counted(
+        self: Any, digits: Any, lost: Any, left: Any, p: int, right: Any, q: int, landed: Any, *some: Any
+    ) -> Any:
+        before = len(landed.single)
+        join(self, digits, lost, left, p, right, q, landed, *some)
+        made.append(sum(len(places) for _, _, places in landed.single[before:]))
+
+    patched.setattr(AgainOnGpu, "join", counted)
+    if bits_ is not None:
+        patched.setattr(more.More, "bits", bits_)
+    kept = more._splitting, more._joining
+    try:
+        for each in kept:
+            each.cache_clear()  # the bits are part of what was made before
+        return bits(rank, shape, cases), len(made), sum(made)
+    finally:
+        patched.undo()
+        for each in kept:
+            each.cache_clear()
+
+
 def like_torch(rank: int, shape: tuple[int, ...], cases: list[Any]) -> list[str]:
     """Which native products have other placements than torch's, or leave the bound of all K terms in any order: each
     (shape of a, of b, placements of a, of b). Torch cannot flatten a batch that two mesh dimensions shard; prismm can.

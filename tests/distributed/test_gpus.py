@@ -85,6 +85,36 @@ def test_interpreted_grids_of_ranks_have_the_bits_of_a_cpu(kind, interpreted):
         interpreted.run(cases.small_blocks_of_gpus, (2, 2))
 
 
+def cases_of_more(rng, sizes, mesh):
+    """Correctly rounded products of which much is left at first."""
+    inner = [S(1)] * len(mesh), [S(0)] * len(mesh)
+    return [
+        (name, sizes, int(rng.integers(1 << 30)), dtype, {"accuracy": "correctly-rounded"}, *inner)
+        for name, dtype in (("lattice_wide", "float64"), ("phi4", "complex128"), ("phi4", "float32"))
+    ]
+
+
+@pytest.mark.parametrize("mesh, bits", [((2,), None), ((2, 2), (14, 14)), ((2,), (60, 60))], ids=str)
+def test_interpreted_ranks_make_what_is_left_by_more_moduli(mesh, bits, interpreted, rng):
+    """Proved on the GPUs, or left to CPUs where the bits are too few."""
+    found = interpreted.run(cases.bits_by_more, mesh, cases_of_more(rng, (5, 40, 6), mesh), bits)
+    failed = [each for some in found if some for each in some[0]]
+    assert not failed, failed
+    assert sum(each[1] for each in found if each) >= 2 * len(mesh) * 2, found
+    left = sum(each[2] for each in found if each)
+    assert left == 0 if bits is None else 0 < left < 4 * 120 if bits == (60, 60) else left > 10, found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bits", [None, (20, 20)], ids=str)
+def test_what_is_left_over_gpus_is_made_by_more_moduli(bits, gpus, rng):
+    found = gpus.run(cases.bits_by_more, (gpus.world,), cases_of_more(rng, (150, 333, 200), (gpus.world,)), bits)
+    failed = [each for some in found for each in some[0]]
+    assert not failed, failed
+    assert sum(each[1] for each in found) >= 3 * gpus.world, found
+    assert (sum(each[2] for each in found) > 1000) == (bits is not None), found
+
+
 @pytest.fixture(scope="module")
 def gpus():
     import torch

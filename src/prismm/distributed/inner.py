@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Blocks that may be on their way."""
 
+AGAIN = 64
+"""A product is made again by more moduli, where a GPU can, if it has left more than one in so many entries."""
+
 Axes = dict[int, int | None]
 """For each mesh dimension of the sum: 0 where rows are scattered over it, 1 where columns are, None for neither."""
 
@@ -99,19 +102,30 @@ class Piece(NamedTuple):
 
 
 class Landed(Protocol):
-    """This rank's share of a product; pieces: what of it may be uncertified."""
+    """This rank's share of a product.
+
+    Attributes:
+        pieces: what of it may be uncertified, once settled.
+    """
 
     pieces: list[Piece]
+
+    @property
+    def left(self) -> int:
+        """Entries of which pieces would be made."""
+
+    def settle(self) -> None:
+        """Make pieces of what is left."""
+
+    def drop(self) -> None:
+        """Make none."""
 
     def result(self) -> Any:
         """(rows, columns), once all pieces are decided: an array or a tensor on the backend's device."""
 
 
-class Backend(Protocol):
-    """Where a rank makes its part of the steps."""
-
-    def operand(self, x: Any, *, left: bool) -> Operand:
-        """An operand (…, rows, columns)."""
+class Digits(Protocol):
+    """What makes digits of partial products."""
 
     def empty_digits(self, m: int, n: int) -> Any:
         """(groups, moduli, m, n): room for combined digits."""
@@ -124,6 +138,28 @@ class Backend(Protocol):
 
     def add(self, found: Any, into: Any = None) -> Any:
         """(ranks, groups, moduli, m, n) added modulo each modulus, into memory of `empty_digits` where it is given."""
+
+
+class Again(Digits, Protocol):
+    """Digits of more moduli, of one real part."""
+
+    def losses(self) -> Any:
+        """(1, ·): whether rows and columns lost bits, after `blocks`; combined by maximum."""
+
+    def join(
+        self, digits: Any, lost: Any, left: Any, p: int, right: Any, q: int, landed: Any, rows: slice, columns: slice
+    ) -> None:  # fmt: skip
+        """Set the entries of a share that are proved; the others become a piece."""
+
+
+class Backend(Digits, Protocol):
+    """Where a rank makes its part of the steps."""
+
+    def operand(self, x: Any, *, left: bool) -> Operand:
+        """An operand (…, rows, columns)."""
+
+    def again(self, part: int) -> Again | None:
+        """More moduli, for entries that are left; None where there are none."""
 
     def join(
         self, digits: Any, left: Any, p: int, right: Any, q: int, rows: slice, columns: slice, found: list[Special],
@@ -193,7 +229,7 @@ class Product:
         left.scaled(norm[:, :cut])
         right.scaled(norm[:, cut:])
         pairs = list(self._pairs())
-        totals = self._digits(pairs)
+        totals = self._digits(pairs, self.backend)
         lost = exchange.total(beside(left.lost, right.lost))
         left.lost, right.lost = lost[:, :cut], lost[:, cut:]
         landed = []
@@ -202,8 +238,14 @@ class Product:
             if factors is not None:
                 epilogue = Epilogue(*factors, None if c is None else c.reshape(len(pairs), *c.shape[-2:])[at])
             found = self._specials(p, q)
-            landed.append(self.backend.join(totals[at], left, p, right, q, self.rows, self.columns, found, epilogue))
+            one = self.backend.join(totals[at], left, p, right, q, self.rows, self.columns, found, epilogue)
             totals[at] = None
+            plain = epilogue is None or epilogue.trivial
+            if plain and not found and self.backend.again(0) is not None and self._many(one.left):
+                self._make_again(p, q, one)
+            else:
+                one.settle()
+            landed.append(one)
         pieces = [each.pieces for each in landed]
         plain = factors is None or Epilogue(*factors, None).trivial
         self._certify(pieces, pairs, plain)
@@ -220,24 +262,38 @@ class Product:
             numbers.append(np.broadcast_to(own, self.batch).reshape(-1).tolist())
         yield from zip(*numbers, strict=True)
 
-    def _digits(self, pairs: list[tuple[int, int]]) -> list[Any]:
+    def _many(self, left: int) -> bool:
+        """Whether so many entries are left on all ranks together that a product of more moduli takes less time."""
+        return AGAIN * int(self.exchange.total(np.array([left]))[0]) > self.left.count * self.right.count
+
+    def _make_again(self, p: int, q: int, landed: Landed) -> None:
+        """A product by more moduli, instead of pieces of what is left."""
+        landed.drop()
+        for part in range(self.setting.parts):
+            system = self.backend.again(part)
+            assert system is not None
+            (total,) = self._digits([(p, q)], system)
+            lost = self.exchange.maximum(system.losses())
+            system.join(total, lost, self.left, p, self.right, q, landed, self.rows, self.columns)
+
+    def _digits(self, pairs: list[tuple[int, int]], maker: Digits) -> list[Any]:
         """The combined digits that land here, of each product."""
         shape = (self.rows.stop - self.rows.start, self.columns.stop - self.columns.start)
-        totals = [self.backend.empty_digits(*shape) for _ in pairs]
+        totals = [maker.empty_digits(*shape) for _ in pairs]
         waiting: list[tuple[int, Any, Any, Pending]] = []
         (first, axis), *others = self.axes.items()
 
         def land() -> None:
             at, rows, columns, pending = waiting.pop(0)
             into = totals[at][:, :, rows, columns]
-            found = self.backend.add(pending.wait(), None if others else into)
+            found = maker.add(pending.wait(), None if others else into)
             for x, (index, each) in enumerate(others, 1):
                 scattered = None if each is None else 2 + each
                 found = self.exchange.start_scatter(found, scattered, index).wait()
-                found = self.backend.add(found, into if x == len(others) else None)
+                found = maker.add(found, into if x == len(others) else None)
 
         for at, (p, q) in enumerate(pairs):
-            for digits, rows, columns in self.backend.blocks(self.left, p, self.right, q, set(self.axes.values())):
+            for digits, rows, columns in maker.blocks(self.left, p, self.right, q, set(self.axes.values())):
                 scattered = None if axis is None else 2 + axis
                 waiting.append((at, rows, columns, self.exchange.start_scatter(digits, scattered, first)))
                 if len(waiting) > AHEAD:

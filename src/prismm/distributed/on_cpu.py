@@ -75,6 +75,9 @@ class OnCpu:
         )  # fmt: skip
         return CpuLanded([Piece(joined, i, j)])
 
+    def again(self, part: int) -> None:
+        """Nothing: what is left is made again by `distributed.again`."""
+
     def stacked(self, results: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
         """One array."""
         if not results:
@@ -85,8 +88,16 @@ class OnCpu:
 class CpuLanded:
     """A share that is one piece."""
 
+    left = 0
+
     def __init__(self, pieces: list[Piece]) -> None:
         self.pieces = pieces
+
+    def settle(self) -> None:
+        """Nothing is to be done."""
+
+    def drop(self) -> None:
+        """Nothing is left."""
 
     def result(self) -> NDArray[Any]:
         """Its entries."""

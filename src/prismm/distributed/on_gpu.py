@@ -6,6 +6,7 @@ entries, whole operands where Inf or NaN stand in one. A sum of gemm is joined o
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,15 +16,17 @@ import numpy as np
 import torch
 
 from prismm.core.accuracy import join_test
-from prismm.core.outcome import Epilogue
+from prismm.core.outcome import Epilogue, Outcome, real_parts
 from prismm.core.scales import NONFINITE, Scales
 from prismm.core.special_values import Special
 from prismm.cpu.partial import scales
-from prismm.cpu.partial.join import join
+from prismm.cpu.partial.join import Joined, join
 from prismm.cpu.partial.setting import Setting
+from prismm.cpu.repair import Entries
 from prismm.cuda.device import Device, device_of
 from prismm.cuda.operands import tensor_of
-from prismm.cuda.partial import steps
+from prismm.cuda.partial import more, steps
+from prismm.cuda.partial.more import More
 from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL, SHIFT, Split, Work
 from prismm.cuda.residues.split import STATISTICS
 from prismm.cuda.residues.tables import CertificateTest
@@ -102,20 +105,12 @@ class OnGpu:
         self, left: GpuOperand, p: int, right: GpuOperand, q: int, taken: set[int | None]
     ) -> Iterator[tuple[Tensor, slice, slice]]:
         """Digits, some columns or rows at a time, which are split just before."""
-        if not (left.count and right.count):
-            return
-        everything = slice(None)
-        cut, whole = (right, left) if 1 not in taken or 0 in taken else (left, right)
-        vector_bytes = self.setting.moduli * self.work.groups * max(1, whole.count)
-        step = max(1, BLOCK_BYTES // (vector_bytes * STEP)) * STEP if not {0, 1} <= taken else max(1, cut.count)
-        first = whole.split(p if whole is left else q, everything, keep=True)
-        for start in range(0, cut.count, step):
-            here = slice(start, min(cut.count, start + step))
-            second = cut.split(q if whole is left else p, here)
-            if whole is left:
-                yield steps.multiply(first, second, self.work), everything, here
-            else:
-                yield steps.multiply(second, first, self.work), here, everything
+
+        def split(operand: GpuOperand, number: int, here: slice, *, keep: bool) -> Split:
+            return operand.split(number, here, keep=keep)
+
+        multiply = functools.partial(steps.multiply, work=self.work)
+        yield from blocks_of((left, p), (right, q), taken, self.setting.moduli * self.work.groups, split, multiply)
 
     def add(self, found: Tensor, into: Tensor | None = None) -> Tensor:
         """Digits of all ranks, added."""
@@ -125,7 +120,7 @@ class OnGpu:
         self, digits: Tensor, left: GpuOperand, p: int, right: GpuOperand, q: int, rows: slice, columns: slice,
         found: list[Special], epilogue: Epilogue | None,
     ) -> GpuLanded:  # fmt: skip
-        """What the GPU certifies, and pieces for the rest."""
+        """What the GPU certifies, and tiles for the rest."""
         m, n = digits.shape[2:]
         out = torch.empty(m, n, dtype=_torch_type(self.setting.dtype), device=self.place)
         landed = GpuLanded(out, rows.start, columns.start)
@@ -134,22 +129,28 @@ class OnGpu:
         if epilogue is None or epilogue.trivial:
             statistics = left.statistics(p, rows), right.statistics(q, columns)
             flags = steps.join(digits, *statistics, out, self.work)
-            places = list(_flagged(flags.cpu().numpy(), m, n, self.work.strip)) if bool(flags.any()) else []
+            landed.tiles = list(_flagged(flags.cpu().numpy(), m, n, self.work.strip)) if bool(flags.any()) else []
         else:
             step = max(1, PIECE // n)
-            places = [(np.arange(i, min(m, i + step)), np.arange(n)) for i in range(0, m, step)]
-        for i, j in places:
-            part = _on_cpu(digits, i, j, self.setting)
+            landed.tiles = [(np.arange(i, min(m, i + step)), np.arange(n)) for i in range(0, m, step)]
+
+        def piece(i: NDArray[np.int64], j: NDArray[np.int64]) -> Piece:
             some = epilogue
             if epilogue is not None and epilogue.c is not None:
                 some = Epilogue(epilogue.alpha, epilogue.beta, np.ascontiguousarray(epilogue.c[np.ix_(i, j)]))
             wholes = rows.start + i, columns.start + j
             joined = join(
-                part, left.scales(p, wholes[0]), right.scales(q, wholes[1]), self.setting,
-                specials=within(found, *wholes), epilogue=some, workers=self.workers,
+                _on_cpu(digits, i, j, self.setting), left.scales(p, wholes[0]), right.scales(q, wholes[1]),
+                self.setting, specials=within(found, *wholes), epilogue=some, workers=self.workers,
             )  # fmt: skip
-            landed.pieces.append(Piece(joined, *wholes))
+            return Piece(joined, *wholes)
+
+        landed.piece = piece
         return landed
+
+    def again(self, part: int) -> AgainOnGpu | None:
+        """The most moduli, where rounding is tested."""
+        return AgainOnGpu(self, part) if self.work.measure else None
 
     def stacked(self, results: list[Tensor], shape: tuple[int, ...]) -> Tensor:
         """One tensor."""
@@ -195,21 +196,133 @@ def _on_cpu(digits: Tensor, i: NDArray[np.int64], j: NDArray[np.int64], setting:
 
 
 class GpuLanded:
-    """A share of which the GPU has certified what is in no piece."""
+    """A share of which the GPU has certified what is in no tile.
+
+    Attributes:
+        pieces: see `distributed.inner.Landed`.
+        tiles: rows and columns of the share.
+        piece: makes one of a tile; None where there are none.
+        single: of pieces that stand for some entries alone, where these are in the piece, and in the share.
+        out: the entries.
+    """
 
     def __init__(self, out: Tensor, first_row: int, first_column: int) -> None:
         self.pieces: list[Piece] = []
-        self._out, self._first = out, (first_row, first_column)
+        self.tiles: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self.piece: Callable[[NDArray[np.int64], NDArray[np.int64]], Piece] | None = None
+        self.single: list[tuple[Joined, Entries, Tensor]] = []
+        self.out, self._first = out, (first_row, first_column)
+
+    @property
+    def left(self) -> int:
+        """Entries in tiles."""
+        return sum(i.size * j.size for i, j in self.tiles)
+
+    def settle(self) -> None:
+        """Join the tiles on the CPU."""
+        for i, j in self.tiles:
+            assert self.piece is not None
+            self.pieces.append(self.piece(i, j))
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the tiles."""
+        self.tiles, self.piece = [], None
 
     def result(self) -> Tensor:
         """The entries, those of pieces copied there."""
-        for piece in self.pieces:
+        for piece in self.pieces[: len(self.pieces) - len(self.single)]:
             i, j = (
-                torch.from_numpy(x - first).to(self._out.device)
+                torch.from_numpy(x - first).to(self.out.device)
                 for x, first in zip((piece.rows, piece.columns), self._first, strict=True)
             )
-            self._out[i[:, None], j] = torch.from_numpy(np.ascontiguousarray(piece.joined.out)).to(self._out.device)
-        return self._out
+            self.out[i[:, None], j] = torch.from_numpy(np.ascontiguousarray(piece.joined.out)).to(self.out.device)
+        for joined, entries, places in self.single:
+            target = torch.view_as_real(self.out)[..., entries.part] if self.out.is_complex() else self.out
+            values = real_parts(joined.out)[entries.part][entries.place]
+            target[places[:, 0], places[:, 1]] = torch.from_numpy(values).to(self.out.device)
+        return self.out
+
+
+def blocks_of(
+    left: tuple[GpuOperand, int], right: tuple[GpuOperand, int], taken: set[int | None], entry_bytes: int,
+    split: Callable[..., Split], multiply: Callable[[Split, Split], Tensor],
+) -> Iterator[tuple[Tensor, slice, slice]]:  # fmt: skip
+    """As of `Backend.blocks`, of matrices of operands; entry_bytes: of digits. split: (operand, number, vectors, keep),
+    for one side's vectors as a whole, which are kept, and for some of the other's.
+    """
+    if not (left[0].count and right[0].count):
+        return
+    everything = slice(None)
+    cut, whole = (right, left) if 1 not in taken or 0 in taken else (left, right)
+    vector_bytes, count = entry_bytes * max(1, whole[0].count), cut[0].count
+    step = max(1, BLOCK_BYTES // (vector_bytes * STEP)) * STEP if not {0, 1} <= taken else max(1, count)
+    first = split(*whole, everything, keep=True)
+    for start in range(0, count, step):
+        here = slice(start, min(count, start + step))
+        second = split(*cut, here, keep=False)
+        if whole is left:
+            yield multiply(first, second), everything, here
+        else:
+            yield multiply(second, first), here, everything
+
+
+class AgainOnGpu:
+    """One real part of a product made again by more moduli; see `distributed.inner.Again`."""
+
+    def __init__(self, backend: OnGpu, part: int) -> None:
+        self.backend, self.part = backend, part
+        self.system = more.More(backend.work, part)
+        self.lost: dict[bool, Tensor] = {}
+
+    def empty_digits(self, m: int, n: int) -> Tensor:
+        """Room for digits."""
+        return more.empty_digits(m, n, self.system)
+
+    def blocks(
+        self, left: GpuOperand, p: int, right: GpuOperand, q: int, taken: set[int | None]
+    ) -> Iterator[tuple[Tensor, slice, slice]]:
+        """Digits, some columns or rows at a time, which are split just before."""
+        for operand in (left, right):
+            self.lost[operand.left] = torch.zeros(operand.count, dtype=torch.int32, device=self.backend.place)
+
+        def split(operand: GpuOperand, number: int, here: slice, *, keep: bool) -> Split:
+            found, self.lost[operand.left][here] = operand.split_again(number, here, self.system)
+            return found
+
+        multiply = functools.partial(more.multiply, more=self.system)
+        yield from blocks_of((left, p), (right, q), taken, self.system.moduli, split, multiply)
+
+    def add(self, found: Tensor, into: Tensor | None = None) -> Tensor:
+        """Digits of all ranks, added."""
+        return more.add(found, self.system, into)
+
+    def losses(self) -> Tensor:
+        """Whether rows, and then columns, lost bits; combined by maximum."""
+        return torch.cat([self.lost[True], self.lost[False]])[None]
+
+    def join(
+        self, digits: Tensor, lost: Tensor, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded,
+        rows: slice, columns: slice,
+    ) -> None:  # fmt: skip
+        """Set what is proved; the rest becomes a piece."""
+        out = landed.out
+        if not out.numel():
+            return
+        of_rows, of_columns = lost[0][: left.count][rows], lost[0][left.count :][columns]
+        statistics = left.statistics(p, rows), right.statistics(q, columns)
+        open_ = more.join(digits, *statistics, torch.cat([of_rows, of_columns]), out, self.system)
+        entries = open_.nonzero()
+        if not len(entries):
+            return
+        (i, r), (j, c) = (np.unique(x, return_inverse=True) for x in entries.cpu().numpy().T)
+        wholes = rows.start + i, columns.start + j
+        joined = Joined(
+            np.zeros((i.size, j.size), self.backend.setting.dtype), self.backend.setting, left.scales(p, wholes[0]),
+            right.scales(q, wholes[1]), [Entries(self.part, r, c)], [], Outcome(), None, self.backend.workers,
+        )  # fmt: skip
+        landed.pieces.append(Piece(joined, *wholes))
+        landed.single.append((joined, Entries(self.part, r, c), entries))
 
 
 class GpuOperand:
@@ -273,6 +386,12 @@ class GpuOperand:
             self._kept = p, found
             self._turned = None
         return found
+
+    def split_again(self, p: int, vectors: slice, system: More) -> tuple[Split, Tensor]:
+        """Planes of more moduli of some vectors of matrix p, and which lost bits."""
+        return more.split(
+            self._standing(p)[:, vectors], self._statistics[p][:, vectors].contiguous(), system, left=self.left
+        )
 
     @property
     def lost(self) -> Tensor:

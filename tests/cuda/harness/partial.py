@@ -8,7 +8,7 @@ import torch
 
 from prismm.core.accuracy import join_test, parse_target
 from prismm.cuda.device import Device
-from prismm.cuda.partial import steps
+from prismm.cuda.partial import more, steps
 from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL, SHIFT, Work
 from prismm.cuda.residues.split import STATISTICS
 from prismm.cuda.residues.tables import CertificateTest
@@ -57,3 +57,21 @@ def every_step(pieces: list[tuple[Any, Any]], work: Work) -> tuple[Any, Any, lis
     out = torch.full((m, n), torch.nan, dtype=dtypes[work.test.precision, work.parts], device=work.place)
     flags = steps.join(total, *statistics, out, work)
     return out, flags, statistics, total, digits
+
+
+def every_step_again(
+    pieces: list[tuple[Any, Any]], statistics: list[Any], out: Any, work: Work, part: int
+) -> tuple[Any, Any]:  # fmt: skip
+    """The same product of a real part made again by more moduli, with `every_step`'s statistics, into its result: which
+    entries are left, and the combined digits.
+    """
+    system = more.More(work, part)
+    splits, lost = [], []
+    for side, known in enumerate(statistics):
+        given = ((a.mT.contiguous(), b)[side] for a, b in pieces)
+        found = [more.split(x, known, system, left=side == 0) for x in given]
+        splits.append([each for each, _ in found])
+        lost.append(torch.stack([each for _, each in found]).amax(0))
+    digits = torch.stack([more.multiply(x, y, system) for x, y in zip(*splits, strict=True)])
+    total = more.add(digits.contiguous(), system, more.empty_digits(*digits.shape[3:], system).fill_(0xA5))
+    return more.join(total, *statistics, torch.cat(lost), out, system), total

@@ -22,7 +22,7 @@ def main(architecture: str, dtype: str, target: str) -> None:
         programs.append(program)
         return torch.zeros(program.workspace, dtype=torch.uint8)
 
-    steps._run = noted
+    steps.run = noted
     x = torch.zeros(256, 256, dtype=getattr(torch, dtype))
     every_step([(x, x), (x, x)], work_of(x.dtype, 512, MODULI[target], target, device))
     names = set()

@@ -10,21 +10,28 @@ import torch
 import prismm
 from prismm.core.accuracy import parse_target
 from prismm.core.moduli import coprime_moduli
-from prismm.cpu.partial import scales
+from prismm.core.outcome import real_parts
+from prismm.cpu.partial import more, scales
 from prismm.cpu.partial.setting import Setting
+from prismm.cuda.partial import more as again_steps
+from prismm.cuda.partial.more import More
 from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL
 from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
-from tests.cuda.harness.partial import every_step, work_of
+from tests.cuda.harness.partial import every_step, every_step_again, work_of
 
 CASES = [
     ("float64", 15, "normal", "reproducible"), ("float64", 15, "wide_rows", "reproducible"),
     ("float64", 15, "subnormal_operands", "reproducible"), ("float64", 19, "normal", "correctly-rounded"),
     ("float32", 8, "normal", "reproducible"), ("complex128", 15, "carries", "reproducible"),
-    ("complex64", 8, "normal", "correctly-rounded"),
+    ("complex64", 8, "normal", "correctly-rounded"), ("float64", 12, "phi4", "correctly-rounded"),
+    ("float64", 10, "subnormal_results", "correctly-rounded"), ("complex128", 12, "lattice_wide", "correctly-rounded"),
+    ("float32", 8, "phi4", "correctly-rounded"), ("float64", 12, "cancelling", "correctly-rounded"),
+    ("float64", 12, "phi4", "correctly-rounded", (60, 61)), ("complex64", 8, "phi4", "correctly-rounded", (30, 28)),
+    ("float32", 8, "phi4", "correctly-rounded", (28, 40)), ("float64", 12, "normal", "correctly-rounded", (57, 80)),
 ]  # fmt: skip
 
 
@@ -38,7 +45,7 @@ def differing(a: np.ndarray, b: np.ndarray, moduli: int, target: str, device) ->
     goal = parse_target("native" if target == "reproducible" else target)
     double = a.dtype in (np.float64, np.complex128)
     setting = Setting(moduli, k, a.dtype.kind == "c", FP64 if double else FP32, goal)
-    wrong = 0
+    wrong, shifts = 0, []
     for found, side, index in zip(statistics, ("left", "right"), (0, 1), strict=True):
         own = found.numpy()
         parts = [setting.real_operand(piece[index]) for piece in pieces]
@@ -51,6 +58,7 @@ def differing(a: np.ndarray, b: np.ndarray, moduli: int, target: str, device) ->
         rows = own[[NORM2, NORM1, *range(COUNTS, COUNTS + setting.levels)]]
         wrong += int((rows != norm).sum())
         wrong += int((own[RESIDUAL] < 0).sum())
+        shifts.append(-exponent)
     primes = np.tile(np.array(coprime_moduli(256, moduli)), work.groups)[:, None, None]
     summed = digits.numpy().astype(np.int64).sum(0).reshape(-1, *total.shape[2:]) % primes
     wrong_digits = int((summed != total.numpy().reshape(summed.shape)).sum())
@@ -65,10 +73,44 @@ def differing(a: np.ndarray, b: np.ndarray, moduli: int, target: str, device) ->
             if not word[part, i // height, column // width] >> (i % height // tile) & 1:
                 certified += 1
                 wrong_bits += int(got[i, j].tobytes() != expected[i, j].tobytes())
-    return {"wrong": wrong, "digits": wrong_digits, "bits": wrong_bits, "certified": certified}
+    told = {"wrong": wrong, "digits": wrong_digits, "bits": wrong_bits, "certified": certified}
+    if target == "correctly-rounded":
+        return told | again(tensors, (a, b), statistics, setting, work, shifts)
+    return told
+
+
+def again(tensors: list, whole: tuple, statistics: list, setting: Setting, work, shifts: list) -> dict[str, int]:
+    """By more moduli: digits that differ from a CPU's, and entries that are proved, and of these that are wrong."""
+    a, b = whole
+    expected = np.ascontiguousarray(prismm.matmul(a, b, accuracy="correctly-rounded"))
+    out = torch.full(expected.shape, torch.nan, dtype=torch.from_numpy(expected).dtype)
+    counts = {"again_digits": 0, "again_bits": 0, "again_proved": 0}
+    for part in range(work.parts):
+        left, digits = every_step_again(tensors, statistics, out, work, part)
+        system = More(work, part)
+        asked = more.Again(
+            part, np.arange(a.shape[0]), np.arange(b.shape[1]),
+            tuple(shift + bits for shift, bits in zip(shifts, system.bits, strict=True)), system.moduli, system.bits,
+        )  # fmt: skip
+        ((_, answer),) = more.answers(setting.real_operand(a), setting.real_operand(b), asked, setting)
+        primes = np.array(coprime_moduli(256, system.moduli))[:, None, None]
+        counts["again_digits"] += int(((answer.digits.astype(np.int64) - digits.numpy()[0]) % primes != 0).sum())
+        proved = left.numpy() == 0
+        got, right = real_parts(out.numpy())[part], real_parts(expected)[part]
+        counts["again_proved"] += int(proved.sum())
+        counts["again_bits"] += int(
+            (got.copy().view(f"i{got.itemsize}") != right.copy().view(f"i{got.itemsize}"))[proved].sum()
+        )
+        counts["again_bits"] += int((~np.isnan(got))[~proved].sum())
+    return counts
 
 
 def main(device: str = "any") -> None:
-    for dtype, moduli, name, target in CASES:
+    whole = More.bits
+    for dtype, moduli, name, target, *bits in CASES:
+        # Fewer bits than the moduli hold leave bounds to decide.
+        More.bits = bits[0] if bits else whole
+        for made_before in (again_steps._splitting, again_steps._joining):
+            made_before.cache_clear()
         a, b = HOSTILE[name](5, 12, 4, seed=3, dtype=np.dtype(dtype))
-        tell([dtype, moduli, name, target], **differing(a, b, moduli, target, interpreted_device(device)))
+        tell([dtype, moduli, name, target, *bits], **differing(a, b, moduli, target, interpreted_device(device)))

@@ -155,7 +155,8 @@ def choose(
 
     Args:
         entries: uncertified ones.
-        value: (m, n), what is known of the real part: rounded values, not certified where entries are not.
+        value: (m, n), what is known of the real part: rounded values, not certified where entries are not; 0 where
+            nothing is.
         scales: of all rows and columns, of all pieces.
         extents: of `scales.extents`, likewise.
         setting: of the product.
@@ -169,8 +170,10 @@ def choose(
         for side, extent, which in zip(scales, extents, (rows, columns), strict=True)
     )  # fmt: skip
     some = np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64)
-    # The last place of each entry, as far as it is known.
-    exponent = np.frexp(value[entries.i[some], entries.j[some]].astype(np.float64))[1]
+    # The last place of each entry, as far as it is known; of one that is not, as of ordinary data.
+    known = value[entries.i[some], entries.j[some]].astype(np.float64)
+    ordinary = left.norm[r[some]] + right.norm[c[some]] - k.bit_length() // 2 + power
+    exponent = np.where(np.isfinite(known) & (known != 0.0), np.frexp(known)[1], ordinary)
     place = np.maximum(exponent - setting.result.precision, setting.result.subnormal_exponent) - power
     size = float(rows.size) * columns.size
     best, found = alone, None

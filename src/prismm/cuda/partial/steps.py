@@ -86,11 +86,12 @@ class Split:
     memory: torch.Tensor
 
 
-def _view(base: int, x: torch.Tensor) -> BufferView:
+def view_of(base: int, x: torch.Tensor) -> BufferView:
+    """A tensor behind a base."""
     return BufferView(base, 0, x.dtype, tuple(x.shape), tuple(x.stride()))
 
 
-def _run(program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.Tensor) -> torch.Tensor:
+def run(program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.Tensor) -> torch.Tensor:
     """Queue a program; returns its workspace. a: for A and B. memories: for LEFT and RIGHT, of bytes."""
     import torch
 
@@ -103,7 +104,8 @@ def _run(program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.
     return workspace
 
 
-def _alignments(a: torch.Tensor, out: torch.Tensor) -> tuple[int, int, int]:
+def alignments_of(a: torch.Tensor, out: torch.Tensor) -> tuple[int, int, int]:
+    """`Program.alignments` where `a` stands for both operands."""
     return a.data_ptr() % 16, a.data_ptr() % 16, out.data_ptr() % 16
 
 
@@ -122,8 +124,8 @@ def _measure(x: torch.Tensor, statistics: torch.Tensor, work: Work, which: int) 
     if not x.numel():
         return
     vectors = vectors_of(x[None], A, columns=True)
-    program = _measuring(vectors, _alignments(x, statistics), work, _view(OUT, statistics[None]))[which]
-    _run(program, x, statistics)
+    program = _measuring(vectors, alignments_of(x, statistics), work, view_of(OUT, statistics[None]))[which]
+    run(program, x, statistics)
 
 
 def measure_largest(x: torch.Tensor, statistics: torch.Tensor, work: Work) -> None:
@@ -166,8 +168,8 @@ def split(x: torch.Tensor, statistics: torch.Tensor, work: Work, *, left: bool) 
     part = statistics.contiguous()
     part[RESIDUAL].zero_()
     vectors = vectors_of(x[None], A, columns=True)
-    program, found = _splitting(vectors, _alignments(x, part), work, _view(OUT, part[None]), left)
-    memory = _run(program, x, part)
+    program, found = _splitting(vectors, alignments_of(x, part), work, view_of(OUT, part[None]), left)
+    memory = run(program, x, part)
     if part.data_ptr() != statistics.data_ptr():
         for row in (RESIDUAL, SHIFT):
             statistics[row].copy_(part[row])
@@ -177,20 +179,27 @@ def split(x: torch.Tensor, statistics: torch.Tensor, work: Work, *, left: bool) 
 @functools.lru_cache(maxsize=64)
 def _multiplying(left: SplitVectors, right: SplitVectors, work: Work) -> tuple[Program, BufferView]:
     program = Program()
-    left, right = (
-        replace(x, planes=replace(x.planes, base=base)) for x, base in ((left, LEFT), (right, RIGHT))
-    )  # fmt: skip
+    left, right = behind(left, LEFT), behind(right, RIGHT)
     return program, multiply_planes(program, left, right, work.table, work.device)
 
 
 def multiply(left: Split, right: Split, work: Work) -> torch.Tensor:
     """(groups, moduli, m, n) uint8: the digits of a partial product, in rows of whole words. Combined by `add`."""
     program, place = _multiplying(left.vectors, right.vectors, work)
-    memory = _run(program, left.memory, left.memory, left.memory, right.memory)
-    m, n = left.vectors.vectors, right.vectors.vectors
+    memory = run(program, left.memory, left.memory, left.memory, right.memory)
+    return digits_in(memory, place, work.groups, left.vectors.vectors, right.vectors.vectors)
+
+
+def behind(x: SplitVectors, base: int) -> SplitVectors:
+    """The same with its planes behind a base."""
+    return replace(x, planes=replace(x.planes, base=base))
+
+
+def digits_in(memory: torch.Tensor, place: BufferView, groups: int, m: int, n: int) -> torch.Tensor:
+    """Digits (groups, moduli, m, n) in a program's workspace."""
     _, planes, rows, pitch = place.shape
-    found = memory[place.offset : place.offset + planes * rows * pitch].view(planes, rows, pitch)
-    return found.view(work.groups, work.moduli, m, pitch)[..., :n]
+    found = memory[place.offset : place.offset + planes * rows * pitch]
+    return found.view(groups, planes // groups, m, pitch)[..., :n]
 
 
 def empty_digits(m: int, n: int, work: Work) -> torch.Tensor:
@@ -203,18 +212,23 @@ def empty_digits(m: int, n: int, work: Work) -> torch.Tensor:
 
 def add(found: torch.Tensor, work: Work, into: torch.Tensor | None = None) -> torch.Tensor:
     """The digits of all pieces (pieces, groups, moduli, m, n), contiguous, added modulo each modulus."""
+    return add_modulo(found, work.table.reduction, into)
+
+
+def add_modulo(found: torch.Tensor, reduction: torch.Tensor, into: torch.Tensor | None = None) -> torch.Tensor:
+    """`add`, modulo the first column of `reduction` (groups·moduli, 3)."""
     import torch
 
     if into is None:
         into = torch.empty(found.shape[1:], dtype=torch.uint8, device=found.device)
     steps = into.stride(2), into.stride(1)
-    _run(_adding(tuple(found.shape), steps, _alignments(found, into), work), found, into)
+    run(_adding(tuple(found.shape), steps, alignments_of(found, into), reduction), found, into)
     return into
 
 
 @functools.lru_cache(maxsize=64)
 def _adding(
-    shape: tuple[int, ...], steps: tuple[int, int], alignments: tuple[int, int, int], work: Work
+    shape: tuple[int, ...], steps: tuple[int, int], alignments: tuple[int, int, int], reduction: torch.Tensor
 ) -> Program:  # fmt: skip
     import torch
 
@@ -225,7 +239,7 @@ def _adding(
     (rows, columns, warps), bytes_ = TILE, torch.uint8
     program.launch(
         add_digit_shares, (-(-m // rows) * -(-n // columns), groups * moduli), BufferView(A, 0, bytes_),
-        BufferView(OUT, 0, bytes_), work.table.reduction, pieces, m, n, *steps, ROWS=rows, BLOCK=columns,
+        BufferView(OUT, 0, bytes_), reduction, pieces, m, n, *steps, ROWS=rows, BLOCK=columns,
         EVEN=not any(x % 16 for x in (n, *steps)), num_warps=warps,
     )  # fmt: skip
     return program
@@ -249,8 +263,8 @@ def join(
     import torch
 
     shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
-    program, flags = _joining(shape, result_of(out[None]), _alignments(digits, out), work)
-    memory = _run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
+    program, flags = _joining(shape, result_of(out[None]), alignments_of(digits, out), work)
+    memory = run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
     found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
     return found.view(torch.int32).view(flags.shape[1:])
 

@@ -1,0 +1,174 @@
+"""A product of pieces made again by more moduli on a GPU, for correct rounding: tensors in and out, as of
+`cuda.partial.steps`.
+
+A' = RN(2^s·a) has as many bits as the moduli hold for sums of so many terms, half of them on each side. The digits of
+all pieces, and whether a vector lost bits on any, decide: |C' - 2^(s+t)·AB| <= ½‖B'‖₁ + ½‖A'‖₁ + K/4, of the norms of
+sides that lost bits alone (`residues.kernels.many_join`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prismm.core.many_moduli import many_moduli, room
+from prismm.cuda.launch.arguments import ADDEND, LEFT, OUT, RIGHT, A, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.operands import result_of, vectors_of
+from prismm.cuda.partial import steps
+from prismm.cuda.partial.steps import Split, Work, alignments_of, view_of
+from prismm.cuda.residues.product import digits_shape, multiply_anywhere
+from prismm.cuda.residues.recompute import SYSTEMS, ManyTables, many_tables
+from prismm.cuda.residues.split import SplitVectors
+from prismm.cuda.views import Result, Vectors, _ceil
+
+if TYPE_CHECKING:
+    import torch
+
+VECTORS, TERMS, BLOCK = 32, 64, 512
+"""Vectors and elements that a program splits, and entries that it joins."""
+
+_LIMB_BITS, _LIMBS = 40, 9
+_WARPS = 8
+
+
+@dataclass(frozen=True)
+class More:
+    """The most moduli that there are, for one real part of a product.
+
+    Attributes:
+        work: of the product.
+        part: 0 for real parts of its entries, 1 for imaginary ones.
+    """
+
+    work: Work
+    part: int
+
+    @property
+    def moduli(self) -> int:
+        """How many."""
+        return SYSTEMS[self.work.test.precision][-1]
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Of rows, and of columns: |C'| <= K·2^(left + right) stays within the system's room."""
+        bits = room(self.moduli) - max(self.work.terms - 1, 0).bit_length()
+        return bits // 2, bits - bits // 2
+
+    @property
+    def tables(self) -> ManyTables:
+        """On the work's GPU."""
+        return many_tables(self.work.test.precision, self.work.place)
+
+
+def split(x: torch.Tensor, statistics: torch.Tensor, more: More, *, left: bool) -> tuple[Split, torch.Tensor]:
+    """Planes of some vectors, and whether these lost bits, (vectors,) int32, which is combined by maximum.
+
+    x: (k, vectors), its vectors neighbours. statistics: of all pieces.
+    """
+    import torch
+
+    lost = torch.zeros(x.shape[1], dtype=torch.int32, device=x.device)
+    if not x.shape[0]:
+        x = torch.zeros(1, x.shape[1], dtype=x.dtype, device=x.device)
+    known = statistics.contiguous()
+    vectors = vectors_of(x[None], A, columns=True)
+    program, found = _splitting(vectors, alignments_of(x, known), view_of(OUT, known[None]), more, left)
+    return Split(found, steps.run(program, x, known, lost.view(torch.uint8))), lost
+
+
+@functools.lru_cache(maxsize=64)
+def _splitting(
+    x: Vectors, alignments: tuple[int, int, int], known: BufferView, more: More, left: bool
+) -> tuple[Program, SplitVectors]:  # fmt: skip
+    import torch
+
+    from prismm.cuda.partial.kernels.more import split_more
+
+    program, parts = Program(alignments), more.work.parts
+    terms, rows, pitch = parts * x.terms, _ceil(x.vectors, 2 * VECTORS), _ceil(parts * x.terms, 2 * TERMS)
+    planes = program.allocate(torch.int8, 1, more.moduli, rows, pitch)
+    program.launch(
+        split_more, (rows // VECTORS * (pitch // TERMS),), x.buffer.reals(), parts * x.strides[2], known,
+        more.tables.powers[-2 if left else -1], more.tables.base, planes, BufferView(LEFT, 0, torch.int32), x.vectors,
+        terms, more.bits[not left], more.moduli, rows * pitch, pitch, PARTS=parts, PART=more.part, RIGHT=not left,
+        VECTORS=VECTORS, DEPTH=TERMS, num_warps=_WARPS,
+    )  # fmt: skip
+    return program, SplitVectors(planes, known, 1, x.vectors, terms)
+
+
+@functools.lru_cache(maxsize=64)
+def _multiplying(left: SplitVectors, right: SplitVectors, more: More) -> tuple[Program, BufferView]:
+    program = Program()
+    left, right = steps.behind(left, LEFT), steps.behind(right, RIGHT)
+    return program, multiply_anywhere(program, left, right, more.tables.reduction)
+
+
+def multiply(left: Split, right: Split, more: More) -> torch.Tensor:
+    """(1, moduli, m, n) uint8: the digits of a partial product, in rows of whole words. Combined by `add`."""
+    program, place = _multiplying(left.vectors, right.vectors, more)
+    memory = steps.run(program, left.memory, left.memory, left.memory, right.memory)
+    return steps.digits_in(memory, place, 1, left.vectors.vectors, right.vectors.vectors)
+
+
+def empty_digits(m: int, n: int, more: More) -> torch.Tensor:
+    """(1, moduli, m, n): memory for digits, laid out as those of `multiply`."""
+    import torch
+
+    planes, rows, pitch = digits_shape(m, n, more.moduli)
+    return torch.empty(1, planes, rows, pitch, dtype=torch.uint8, device=more.work.place)[..., :n]
+
+
+def add(found: torch.Tensor, more: More, into: torch.Tensor | None = None) -> torch.Tensor:
+    """The digits of all pieces (pieces, 1, moduli, m, n), contiguous, added modulo each modulus."""
+    return steps.add_modulo(found, more.tables.reduction, into)
+
+
+def join(
+    digits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, lost: torch.Tensor, out: torch.Tensor, more: More
+) -> torch.Tensor:  # fmt: skip
+    """Store the entries of a real part whose rounding the combined digits prove.
+
+    Args:
+        digits: of `empty_digits`.
+        rows, columns: statistics (10, m) and (10, n) of all pieces, contiguous.
+        lost: whether rows, and then columns, lost bits, (m + n,) int32.
+        out: (m, n), contiguous, of the result's type.
+        more: of the real part.
+
+    Returns:
+        (m, n) uint8: 1 where an entry is left.
+    """
+    import torch
+
+    shape = digits.shape[2], digits.stride(2)
+    program, place = _joining(shape, result_of(out[None]), alignments_of(digits, out), more)
+    statistics = (x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns))
+    memory = steps.run(program, digits, out, *statistics, lost)
+    return memory[place.offset : place.offset + out.shape[0] * out.shape[1]].view(out.shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _joining(
+    shape: tuple[int, int], out: Result, alignments: tuple[int, int, int], more: More
+) -> tuple[Program, BufferView]:
+    import torch
+
+    from prismm.cuda.partial.kernels.more import join_more
+
+    program, work, (left_bits, right_bits) = Program(alignments), more.work, more.bits
+    place = program.allocate(torch.uint8, out.m, out.n)
+    rows, pitch = shape
+    # The last of the systems: of the most moduli.
+    below = _LIMB_BITS * (_LIMBS - many_moduli(more.moduli).limbs)
+    program.launch(
+        join_more, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.uint8), out.buffer.reals(),
+        work.parts * out.strides[1], work.parts * out.strides[2], place, BufferView(LEFT, 0, torch.int64),
+        BufferView(RIGHT, 0, torch.int64), BufferView(ADDEND, 0, torch.int32), more.tables.reduction,
+        more.tables.systems[-1], more.tables.nothing_there, out.m, out.n, work.terms,
+        work.table.fraction_bits(work.terms), more.moduli, left_bits, right_bits, below, rows * pitch, pitch,
+        PRECISION=work.test.precision, PARTS=work.parts, PART=more.part, BLOCK=BLOCK, num_warps=_WARPS,
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    return program, place
