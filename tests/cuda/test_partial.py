@@ -16,22 +16,36 @@ from tests.cuda.harness.processes import compiled, interpreted  # noqa: E402
 @pytest.mark.parametrize("device", ["any", "nvidia", "hopper"])
 def test_interpreted_steps_agree_with_a_cpus(device):
     found = interpreted("partial", device)
-    assert len(found) == 7
+    assert len(found) == 16
     assert not [each for each in found if each["wrong"] or each["digits"] or each["bits"]]
     assert sum(each["certified"] > 0 for each in found) >= 3
+    again = [each for each in found if "again_proved" in each]
+    assert len(again) == 11 and not [each for each in again if each["again_digits"] or each["again_bits"]]
+    # All is proved but where the bits are fewer than the moduli hold.
+    entries = [40 if each["case"][0].startswith("complex") else 20 for each in again]
+    fewer = [len(each["case"]) == 5 for each in again]
+    assert sum(fewer) == 4
+    for each, count, few in zip(again, entries, fewer, strict=True):
+        assert 0 < each["again_proved"] < count if few else each["again_proved"] == count, each
 
 
 @pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(
-    ("dtype", "target"), [("float64", "reproducible"), ("complex128", "correctly-rounded"), ("float32", "reproducible")]
-)
+    ("dtype", "target"),
+    [
+        ("float64", "reproducible"), ("complex128", "correctly-rounded"), ("float32", "reproducible"),
+        ("float32", "correctly-rounded"),
+    ],
+)  # fmt: skip
 def test_steps_compile(architecture, dtype, target):
     found = compiled("partial", architecture, dtype, target)
     assert {each["kernel"] for each in found} == {
         "largest_columns", "sum_columns", "split_columns", "residue_product", "add_digit_shares", "join_fast"
-    } | ({"rejoin_tiles"} if dtype != "float32" else set())  # fmt: skip
+    } | ({"rejoin_tiles"} if dtype != "float32" else set()) | (
+        {"split_more", "join_more"} if target == "correctly-rounded" else set()
+    )  # fmt: skip
     assert not [each for each in found if each["serialized"]]
     assert all(each["stack"] == 0 for each in found if each["kernel"] in ("add_digit_shares", "residue_product"))
 

@@ -4,6 +4,8 @@ certifies against a product's bits; prints one line of JSON a case.
 python -m tests.cuda.harness.interpreter partial [any|nvidia|hopper]
 """
 
+import contextlib
+
 import numpy as np
 import torch
 
@@ -83,7 +85,7 @@ def again(tensors: list, whole: tuple, statistics: list, setting: Setting, work,
     """By more moduli: digits that differ from a CPU's, and entries that are proved, and of these that are wrong."""
     a, b = whole
     expected = np.ascontiguousarray(prismm.matmul(a, b, accuracy="correctly-rounded"))
-    out = torch.full(expected.shape, torch.nan, dtype=torch.from_numpy(expected).dtype)
+    out = torch.from_numpy(np.full(expected.shape, complex("nan+nanj") if work.parts == 2 else np.nan, expected.dtype))
     counts = {"again_digits": 0, "again_bits": 0, "again_proved": 0}
     for part in range(work.parts):
         left, digits = every_step_again(tensors, statistics, out, work, part)
@@ -106,11 +108,23 @@ def again(tensors: list, whole: tuple, statistics: list, setting: Setting, work,
 
 
 def main(device: str = "any") -> None:
-    whole = More.bits
     for dtype, moduli, name, target, *bits in CASES:
-        # Fewer bits than the moduli hold leave bounds to decide.
-        More.bits = bits[0] if bits else whole
-        for made_before in (again_steps._splitting, again_steps._joining):
-            made_before.cache_clear()
         a, b = HOSTILE[name](5, 12, 4, seed=3, dtype=np.dtype(dtype))
-        tell([dtype, moduli, name, target, *bits], **differing(a, b, moduli, target, interpreted_device(device)))
+        with fewer(bits):
+            found = differing(a, b, moduli, target, interpreted_device(device))
+        tell([dtype, moduli, name, target, *bits], **found)
+
+
+@contextlib.contextmanager
+def fewer(bits: list[tuple[int, int]]):
+    """Fewer bits than the moduli hold leave bounds to decide; what was made of other bits is forgotten."""
+    whole, kept = More.bits, (again_steps._splitting, again_steps._joining)
+    for made in kept:
+        made.cache_clear()
+    More.bits = bits[0] if bits else whole
+    try:
+        yield
+    finally:
+        More.bits = whole
+        for made in kept:
+            made.cache_clear()
