@@ -108,24 +108,26 @@ def bits_by_more(rank: int, shape: tuple[int, ...], cases: list[Any], bits_: tup
     from prismm.cuda.partial import more
     from prismm.distributed.on_gpu import AgainOnGpu
 
-    made, join = [], AgainOnGpu.join
-    patched = pytest.MonkeyPatch()
+    made, left, patched = [], [], pytest.MonkeyPatch()
+    join, leave = AgainOnGpu.join, AgainOnGpu.leave
 
-    def counted(
-        self: Any, digits: Any, lost: Any, left: Any, p: int, right: Any, q: int, landed: Any, *some: Any
-    ) -> Any:
-        before = len(landed.single)
-        join(self, digits, lost, left, p, right, q, landed, *some)
-        made.append(sum(len(places) for _, _, places in landed.single[before:]))
+    def counted(self: AgainOnGpu, *given: Any) -> None:
+        join(self, *given)
+        made.append(self.part)
+
+    def noted(self: AgainOnGpu, a: Any, p: int, b: Any, q: int, landed: Any, *share: slice) -> None:
+        leave(self, a, p, b, q, landed, *share)
+        left.append(sum(int(x.sum()) for x in landed.pending[self.part : self.part + 1]))
 
     patched.setattr(AgainOnGpu, "join", counted)
+    patched.setattr(AgainOnGpu, "leave", noted)
     if bits_ is not None:
         patched.setattr(more.More, "bits", bits_)
     kept = more._splitting, more._joining
     try:
         for each in kept:
             each.cache_clear()  # the bits are part of what was made before
-        return bits(rank, shape, cases), len(made), sum(made)
+        return bits(rank, shape, cases), len(made), sum(left)
     finally:
         patched.undo()
         for each in kept:

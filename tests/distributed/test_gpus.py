@@ -86,12 +86,16 @@ def test_interpreted_grids_of_ranks_have_the_bits_of_a_cpu(kind, interpreted):
 
 
 def cases_of_more(rng, sizes, mesh):
-    """Correctly rounded products of which much is left at first."""
+    """Products of which much is left at first."""
     inner = [S(1)] * len(mesh), [S(0)] * len(mesh)
+    correct, reproducible = {"accuracy": "correctly-rounded"}, {"reproducible": True}
     return [
-        (name, sizes, int(rng.integers(1 << 30)), dtype, {"accuracy": "correctly-rounded"}, *inner)
-        for name, dtype in (("lattice_wide", "float64"), ("phi4", "complex128"), ("phi4", "float32"))
-    ]
+        (name, sizes, int(rng.integers(1 << 30)), dtype, keywords, *inner)
+        for name, dtype, keywords in (
+            ("lattice_wide", "float64", correct), ("phi4", "complex128", correct), ("phi4", "float32", correct),
+            ("phi4", "float64", reproducible), ("shadowed", "complex64", reproducible),
+        )
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("mesh, bits", [((2,), None), ((2, 2), (14, 14)), ((2,), (60, 60))], ids=str)
@@ -100,9 +104,9 @@ def test_interpreted_ranks_make_what_is_left_by_more_moduli(mesh, bits, interpre
     found = interpreted.run(cases.bits_by_more, mesh, cases_of_more(rng, (5, 40, 6), mesh), bits)
     failed = [each for some in found if some for each in some[0]]
     assert not failed, failed
-    assert sum(each[1] for each in found if each) >= 2 * len(mesh) * 2, found
+    assert sum(each[1] for each in found if each) >= 4 * len(mesh) * 2, found
     left = sum(each[2] for each in found if each)
-    assert left == 0 if bits is None else 0 < left < 4 * 120 if bits == (60, 60) else left > 10, found
+    assert left < 30 if bits is None else left > 10, found
 
 
 @pytest.mark.gpu
@@ -111,8 +115,9 @@ def test_what_is_left_over_gpus_is_made_by_more_moduli(bits, gpus, rng):
     found = gpus.run(cases.bits_by_more, (gpus.world,), cases_of_more(rng, (150, 333, 200), (gpus.world,)), bits)
     failed = [each for some in found for each in some[0]]
     assert not failed, failed
-    assert sum(each[1] for each in found) >= 3 * gpus.world, found
-    assert (sum(each[2] for each in found) > 1000) == (bits is not None), found
+    assert sum(each[1] for each in found) >= 5 * gpus.world, found
+    left = sum(each[2] for each in found)
+    assert left < 100 if bits is None else left > 1000, found
 
 
 @pytest.fixture(scope="module")

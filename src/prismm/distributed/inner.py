@@ -117,8 +117,8 @@ class Landed(Protocol):
     def settle(self) -> None:
         """Make pieces of what is left."""
 
-    def drop(self) -> None:
-        """Make none."""
+    def close(self) -> None:
+        """Make none: entries are pending one by one."""
 
     def result(self) -> Any:
         """(rows, columns), once all pieces are decided: an array or a tensor on the backend's device."""
@@ -146,10 +146,21 @@ class Again(Digits, Protocol):
     def losses(self) -> Any:
         """(1, ·): whether rows and columns lost bits, after `blocks`; combined by maximum."""
 
+    def magnitudes(self, left: Any, p: int, right: Any, q: int) -> Any:
+        """(2, m, n) integers of all entries, combined by sums; None where they prove nothing."""
+
+    def certify(
+        self, sums: Any, left: Any, p: int, right: Any, q: int, landed: Any, rows: slice, columns: slice
+    ) -> int:  # fmt: skip
+        """Certify pending entries of a share by magnitudes; how many are left."""
+
     def join(
         self, digits: Any, lost: Any, left: Any, p: int, right: Any, q: int, landed: Any, rows: slice, columns: slice
     ) -> None:  # fmt: skip
-        """Set the entries of a share that are proved; the others become a piece."""
+        """Set the pending entries of a share that are proved."""
+
+    def leave(self, left: Any, p: int, right: Any, q: int, landed: Any, rows: slice, columns: slice) -> None:
+        """What is pending becomes a piece."""
 
 
 class Backend(Digits, Protocol):
@@ -267,14 +278,21 @@ class Product:
         return AGAIN * int(self.exchange.total(np.array([left]))[0]) > self.left.count * self.right.count
 
     def _make_again(self, p: int, q: int, landed: Landed) -> None:
-        """A product by more moduli, instead of pieces of what is left."""
-        landed.drop()
+        """Entry by entry, instead of pieces of what is left: certified by magnitudes, or by a product of more moduli
+        where many are left then.
+        """
+        landed.close()
+        given = self.left, p, self.right, q
+        share = landed, self.rows, self.columns
         for part in range(self.setting.parts):
             system = self.backend.again(part)
             assert system is not None
-            (total,) = self._digits([(p, q)], system)
-            lost = self.exchange.maximum(system.losses())
-            system.join(total, lost, self.left, p, self.right, q, landed, self.rows, self.columns)
+            sums = system.magnitudes(*given)
+            left = system.certify(None if sums is None else self.exchange.total(sums), *given, *share)
+            if self._many(left):
+                (total,) = self._digits([(p, q)], system)
+                system.join(total, self.exchange.maximum(system.losses()), *given, *share)
+            system.leave(*given, *share)
 
     def _digits(self, pairs: list[tuple[int, int]], maker: Digits) -> list[Any]:
         """The combined digits that land here, of each product."""

@@ -96,7 +96,7 @@ class CpuLanded:
     def settle(self) -> None:
         """Nothing is to be done."""
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Nothing is left."""
 
     def result(self) -> NDArray[Any]:

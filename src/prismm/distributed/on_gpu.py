@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from prismm.core.accuracy import join_test
+from prismm.core.accuracy import RAW, ROUNDING, join_test
 from prismm.core.outcome import Epilogue, Outcome, real_parts
 from prismm.core.scales import NONFINITE, Scales
 from prismm.core.special_values import Special
@@ -28,6 +28,7 @@ from prismm.cuda.operands import tensor_of
 from prismm.cuda.partial import more, steps
 from prismm.cuda.partial.more import More
 from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL, SHIFT, Split, Work
+from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.residues.split import STATISTICS
 from prismm.cuda.residues.tables import CertificateTest
 from prismm.distributed.inner import Met, Piece, within
@@ -126,8 +127,8 @@ class OnGpu:
         landed = GpuLanded(out, rows.start, columns.start)
         if not out.numel():
             return landed
+        statistics = left.statistics(p, rows), right.statistics(q, columns)
         if epilogue is None or epilogue.trivial:
-            statistics = left.statistics(p, rows), right.statistics(q, columns)
             flags = steps.join(digits, *statistics, out, self.work)
             landed.tiles = list(_flagged(flags.cpu().numpy(), m, n, self.work.strip)) if bool(flags.any()) else []
         else:
@@ -145,12 +146,17 @@ class OnGpu:
             )  # fmt: skip
             return Piece(joined, *wholes)
 
-        landed.piece = piece
+        def pending() -> list[Tensor]:
+            # Copies: what kernels are given begins at multiples of 16 bytes.
+            return [x.clone() for x in steps.finish(digits, *statistics, out, self.work)]
+
+        landed.piece, landed.pending_of_tiles = piece, pending
         return landed
 
     def again(self, part: int) -> AgainOnGpu | None:
-        """The most moduli, where rounding is tested."""
-        return AgainOnGpu(self, part) if self.work.measure else None
+        """The most moduli, where entries are certified, and magnitudes of so many terms fit."""
+        short = self.work.terms <= MOST_MAGNITUDES or self.work.test.mode == ROUNDING
+        return AgainOnGpu(self, part) if self.work.test.mode != RAW and short else None
 
     def stacked(self, results: list[Tensor], shape: tuple[int, ...]) -> Tensor:
         """One tensor."""
@@ -202,6 +208,8 @@ class GpuLanded:
         pieces: see `distributed.inner.Landed`.
         tiles: rows and columns of the share.
         piece: makes one of a tile; None where there are none.
+        pending_of_tiles: joins tiles on the GPU instead; gives `pending`.
+        pending: of each real part (m, n) uint8, 1 where an entry has no certificate; of an empty share none.
         single: of pieces that stand for some entries alone, where these are in the piece, and in the share.
         out: the entries.
     """
@@ -210,6 +218,8 @@ class GpuLanded:
         self.pieces: list[Piece] = []
         self.tiles: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self.piece: Callable[[NDArray[np.int64], NDArray[np.int64]], Piece] | None = None
+        self.pending_of_tiles: Callable[[], list[Tensor]] | None = None
+        self.pending: list[Tensor] = []
         self.single: list[tuple[Joined, Entries, Tensor]] = []
         self.out, self._first = out, (first_row, first_column)
 
@@ -223,11 +233,13 @@ class GpuLanded:
         for i, j in self.tiles:
             assert self.piece is not None
             self.pieces.append(self.piece(i, j))
-        self.drop()
+        self.tiles, self.piece, self.pending_of_tiles = [], None, None
 
-    def drop(self) -> None:
-        """Forget the tiles."""
-        self.tiles, self.piece = [], None
+    def close(self) -> None:
+        """Join the tiles on the GPU: single entries are pending."""
+        if self.pending_of_tiles is not None:
+            self.pending = self.pending_of_tiles()
+        self.tiles, self.piece, self.pending_of_tiles = [], None, None
 
     def result(self) -> Tensor:
         """The entries, those of pieces copied there."""
@@ -238,10 +250,13 @@ class GpuLanded:
             )
             self.out[i[:, None], j] = torch.from_numpy(np.ascontiguousarray(piece.joined.out)).to(self.out.device)
         for joined, entries, places in self.single:
-            target = torch.view_as_real(self.out)[..., entries.part] if self.out.is_complex() else self.out
-            values = real_parts(joined.out)[entries.part][entries.place]
-            target[places[:, 0], places[:, 1]] = torch.from_numpy(values).to(self.out.device)
+            values = torch.from_numpy(real_parts(joined.out)[entries.part][entries.place]).to(self.out.device)
+            self.part(entries.part)[places[:, 0], places[:, 1]] = values
         return self.out
+
+    def part(self, part: int) -> Tensor:
+        """A real part of the entries."""
+        return torch.view_as_real(self.out)[..., part] if self.out.is_complex() else self.out
 
 
 def blocks_of(
@@ -301,28 +316,55 @@ class AgainOnGpu:
         """Whether rows, and then columns, lost bits; combined by maximum."""
         return torch.cat([self.lost[True], self.lost[False]])[None]
 
+    def magnitudes(self, left: GpuOperand, p: int, right: GpuOperand, q: int) -> Tensor | None:
+        """Where certificates go by |a||b|."""
+        if not self.backend.work.levels:
+            return None
+        (x, of_x), (y, of_y) = left.known(p), right.known(q)
+        found: Tensor = more.magnitudes(x, y, (of_x, of_y), self.system)
+        return found
+
+    def certify(
+        self, sums: Tensor | None, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded, rows: slice,
+        columns: slice,
+    ) -> int:  # fmt: skip
+        """By magnitudes; how many entries are pending then."""
+        if not landed.out.numel():
+            return 0
+        pending = landed.pending[self.part]
+        if sums is not None:
+            statistics = left.statistics(p, rows), right.statistics(q, columns)
+            more.certify(sums[:, rows, columns].contiguous(), *statistics, landed.out, pending, self.system)
+        return int(pending.sum(dtype=torch.int64))
+
     def join(
         self, digits: Tensor, lost: Tensor, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded,
         rows: slice, columns: slice,
     ) -> None:  # fmt: skip
-        """Set what is proved; the rest becomes a piece."""
-        out = landed.out
-        if not out.numel():
+        """Set what is proved."""
+        if not landed.out.numel():
             return
-        of_rows, of_columns = lost[0][: left.count][rows], lost[0][left.count :][columns]
+        of_both = torch.cat([lost[0][: left.count][rows], lost[0][left.count :][columns]])
         statistics = left.statistics(p, rows), right.statistics(q, columns)
-        open_ = more.join(digits, *statistics, torch.cat([of_rows, of_columns]), out, self.system)
-        entries = open_.nonzero()
-        if not len(entries):
+        more.join(digits, *statistics, of_both, landed.out, landed.pending[self.part], self.system)
+
+    def leave(
+        self, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded, rows: slice, columns: slice
+    ) -> None:
+        """What is pending becomes a piece."""
+        places = landed.pending[self.part].nonzero() if landed.out.numel() else torch.zeros(0, 2)
+        if not len(places):
             return
-        (i, r), (j, c) = (np.unique(x, return_inverse=True) for x in entries.cpu().numpy().T)
-        wholes = rows.start + i, columns.start + j
+        (i, r), (j, c) = (np.unique(x, return_inverse=True) for x in places.cpu().numpy().T)
+        wholes, entries = (rows.start + i, columns.start + j), Entries(self.part, r, c)
         joined = Joined(
             np.zeros((i.size, j.size), self.backend.setting.dtype), self.backend.setting, left.scales(p, wholes[0]),
-            right.scales(q, wholes[1]), [Entries(self.part, r, c)], [], Outcome(), None, self.backend.workers,
+            right.scales(q, wholes[1]), [entries], [], Outcome(), None, self.backend.workers,
         )  # fmt: skip
+        values = landed.part(self.part)[places[:, 0], places[:, 1]]
+        real_parts(joined.out)[self.part][r, c] = values.cpu().numpy()
         landed.pieces.append(Piece(joined, *wholes))
-        landed.single.append((joined, Entries(self.part, r, c), entries))
+        landed.single.append((joined, entries, places))
 
 
 class GpuOperand:
@@ -386,6 +428,10 @@ class GpuOperand:
             self._kept = p, found
             self._turned = None
         return found
+
+    def known(self, p: int) -> tuple[Tensor, Tensor]:
+        """Matrix p as (k, vectors), and its statistics."""
+        return self._standing(p), self._statistics[p]
 
     def split_again(self, p: int, vectors: slice, system: More) -> tuple[Split, Tensor]:
         """Planes of more moduli of some vectors of matrix p, and which lost bits."""

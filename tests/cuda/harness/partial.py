@@ -60,12 +60,15 @@ def every_step(pieces: list[tuple[Any, Any]], work: Work) -> tuple[Any, Any, lis
 
 
 def every_step_again(
-    pieces: list[tuple[Any, Any]], statistics: list[Any], out: Any, work: Work, part: int
-) -> tuple[Any, Any]:  # fmt: skip
-    """The same product of a real part made again by more moduli, with `every_step`'s statistics, into its result: which
-    entries are left, and the combined digits.
+    pieces: list[tuple[Any, Any]], statistics: list[Any], out: Any, pending: Any, work: Work, part: int
+) -> Any:  # fmt: skip
+    """Pending entries of a real part, with `every_step`'s statistics and result: certified by magnitudes where these
+    say something, and made again by more moduli. Returns the combined digits.
     """
     system = more.More(work, part)
+    if work.levels:
+        sums = sum(more.magnitudes(a.mT.contiguous(), b, tuple(statistics), system) for a, b in pieces)
+        more.certify(sums, *statistics, out, pending, system)
     splits, lost = [], []
     for side, known in enumerate(statistics):
         given = ((a.mT.contiguous(), b)[side] for a, b in pieces)
@@ -74,4 +77,5 @@ def every_step_again(
         lost.append(torch.stack([each for _, each in found]).amax(0))
     digits = torch.stack([more.multiply(x, y, system) for x, y in zip(*splits, strict=True)])
     total = more.add(digits.contiguous(), system, more.empty_digits(*digits.shape[3:], system).fill_(0xA5))
-    return more.join(total, *statistics, torch.cat(lost), out, system), total
+    more.join(total, *statistics, torch.cat(lost), out, pending, system)
+    return total

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.core.many_moduli import many_moduli, room
-from prismm.cuda.launch.arguments import ADDEND, LEFT, OUT, RIGHT, A, BufferView
+from prismm.cuda.launch.arguments import ADDEND, LEFT, OUT, RIGHT, A, B, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import result_of, vectors_of
 from prismm.cuda.partial import steps
-from prismm.cuda.partial.steps import Split, Work, alignments_of, view_of
+from prismm.cuda.partial.steps import LARGEST, Split, Work, alignments_of, view_of
 from prismm.cuda.residues.product import digits_shape, multiply_anywhere
 from prismm.cuda.residues.recompute import SYSTEMS, ManyTables, many_tables
 from prismm.cuda.residues.split import SplitVectors
+from prismm.cuda.residues.tables import join_constants
 from prismm.cuda.views import Result, Vectors, _ceil
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import torch
 
 VECTORS, TERMS, BLOCK = 32, 64, 512
@@ -126,49 +129,115 @@ def add(found: torch.Tensor, more: More, into: torch.Tensor | None = None) -> to
 
 
 def join(
-    digits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, lost: torch.Tensor, out: torch.Tensor, more: More
-) -> torch.Tensor:  # fmt: skip
-    """Store the entries of a real part whose rounding the combined digits prove.
+    digits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, lost: torch.Tensor, out: torch.Tensor,
+    pending: torch.Tensor, more: More,
+) -> None:  # fmt: skip
+    """Store pending entries of a real part whose rounding the combined digits prove; these are pending no more.
 
     Args:
         digits: of `empty_digits`.
         rows, columns: statistics (10, m) and (10, n) of all pieces, contiguous.
         lost: whether rows, and then columns, lost bits, (m + n,) int32.
         out: (m, n), contiguous, of the result's type.
+        pending: (m, n) uint8, contiguous: 1 where an entry is wanted, and afterwards where one is left.
         more: of the real part.
-
-    Returns:
-        (m, n) uint8: 1 where an entry is left.
     """
     import torch
 
     shape = digits.shape[2], digits.stride(2)
-    program, place = _joining(shape, result_of(out[None]), alignments_of(digits, out), more)
+    program = _joining(shape, result_of(out[None]), alignments_of(digits, out), more)
     statistics = (x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns))
-    memory = steps.run(program, digits, out, *statistics, lost)
-    return memory[place.offset : place.offset + out.shape[0] * out.shape[1]].view(out.shape)
+    steps.run(program, digits, out, *statistics, lost, b=pending)
 
 
 @functools.lru_cache(maxsize=64)
-def _joining(
-    shape: tuple[int, int], out: Result, alignments: tuple[int, int, int], more: More
-) -> tuple[Program, BufferView]:
+def _joining(shape: tuple[int, int], out: Result, alignments: tuple[int, int, int], more: More) -> Program:
     import torch
 
     from prismm.cuda.partial.kernels.more import join_more
 
     program, work, (left_bits, right_bits) = Program(alignments), more.work, more.bits
-    place = program.allocate(torch.uint8, out.m, out.n)
     rows, pitch = shape
     # The last of the systems: of the most moduli.
     below = _LIMB_BITS * (_LIMBS - many_moduli(more.moduli).limbs)
     program.launch(
-        join_more, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.uint8), out.buffer.reals(),
-        work.parts * out.strides[1], work.parts * out.strides[2], place, BufferView(LEFT, 0, torch.int64),
-        BufferView(RIGHT, 0, torch.int64), BufferView(ADDEND, 0, torch.int32), more.tables.reduction,
-        more.tables.systems[-1], more.tables.nothing_there, out.m, out.n, work.terms,
-        work.table.fraction_bits(work.terms), more.moduli, left_bits, right_bits, below, rows * pitch, pitch,
-        PRECISION=work.test.precision, PARTS=work.parts, PART=more.part, BLOCK=BLOCK, num_warps=_WARPS,
-        enable_fp_fusion=False,
+        join_more, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.uint8), *_strided(out, work.parts),
+        BufferView(B, 0, torch.uint8), BufferView(LEFT, 0, torch.int64), BufferView(RIGHT, 0, torch.int64),
+        BufferView(ADDEND, 0, torch.int32), more.tables.reduction, more.tables.systems[-1], more.tables.nothing_there,
+        out.m, out.n, work.terms, work.table.fraction_bits(work.terms), more.moduli, left_bits, right_bits, below,
+        rows * pitch, pitch, PRECISION=work.test.precision, PARTS=work.parts, PART=more.part, BLOCK=BLOCK,
+        num_warps=_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
-    return program, place
+    return program
+
+
+def _strided(out: Result, parts: int) -> tuple[BufferView, int, int]:
+    return out.buffer.reals(), parts * out.strides[1], parts * out.strides[2]
+
+
+def magnitudes(left: torch.Tensor, right: torch.Tensor, both: tuple[torch.Tensor, torch.Tensor], more: More) -> Any:
+    """(2, m, n) int32: sums of products of 7-bit magnitudes floor(|x|·2^(7-e)) of a piece, and of ones where elements
+    are not zero. Combined by sums, which stay below 2^31 for 2^17 terms.
+
+    left, right: (k, m) and (k, n); both: their statistics, of all pieces.
+    """
+    import torch
+
+    planes = []
+    for x, known, turned in ((left, both[0], False), (right, both[1], more.part == 1)):
+        # frexp gives |x| < 2^e, as kernels have it of the largest; 0 for zeros.
+        power = 7 - torch.frexp(known[LARGEST].view(torch.float64))[1].to(torch.int64)
+        real = torch.view_as_real(x).movedim(-1, 0) if x.is_complex() else x[None]
+        real = real.flip(0) if turned else real
+        size = real.abs().double().reshape(len(real) * x.shape[0], x.shape[1])
+        # By two factors, as one may be beyond float64.
+        scaled = size * _power_of_two(power >> 1) * _power_of_two(power - (power >> 1))
+        planes.append((scaled.to(torch.int8), (size != 0).to(torch.int8)))
+    return torch.stack([_product_of_bytes(x, y) for x, y in zip(*planes, strict=True)])
+
+
+def _power_of_two(e: torch.Tensor) -> torch.Tensor:
+    """2^e for -1022 <= e <= 1023; torch's ldexp takes powers in float32."""
+    import torch
+
+    return ((e + 1023) << 52).view(torch.float64)
+
+
+def _product_of_bytes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """xᵀ·y in int32, of (k, m) and (k, n) int8: sizes that torch's product takes, filled up with zeros."""
+    import torch
+
+    (k, m), n = x.shape, y.shape[1]
+    rows, inner, columns = max(32, _ceil(m, 8)), max(8, _ceil(k, 8)), max(8, _ceil(n, 8))
+    left, right = x.new_zeros(rows, inner), y.new_zeros(columns, inner)
+    left[:m, :k], right[:n, :k] = x.T, y.T
+    return torch._int_mm(left, right.T)[:m, :n]
+
+
+def certify(
+    sums: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, out: torch.Tensor, pending: torch.Tensor, more: More
+) -> None:  # fmt: skip
+    """Entries whose value the sums of all pieces (2, m, n) certify are pending no more; the rest: as of `join`."""
+    import torch
+
+    program = _certifying(result_of(out[None]), alignments_of(sums, out), more)
+    statistics = (x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns))
+    # A copy: a kernel's arguments are multiples of 16 bytes.
+    steps.run(program, sums[0], out, *statistics, pending, b=sums[1].clone())
+
+
+@functools.lru_cache(maxsize=64)
+def _certifying(out: Result, alignments: tuple[int, int, int], more: More) -> Program:
+    import torch
+
+    from prismm.cuda.partial.kernels.more import certify_sums
+
+    program, work = Program(alignments), more.work
+    constants, _ = join_constants(work.moduli, work.test, work.place)
+    program.launch(
+        certify_sums, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.int32), BufferView(B, 0, torch.int32),
+        *_strided(out, work.parts), BufferView(ADDEND, 0, torch.uint8), BufferView(LEFT, 0, torch.int64),
+        BufferView(RIGHT, 0, torch.int64), constants, out.m, out.n, work.terms, work.table.fraction_bits(work.terms),
+        PRECISION=work.test.precision, PART=more.part, BLOCK=BLOCK, num_warps=_WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
+    return program

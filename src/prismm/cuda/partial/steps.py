@@ -7,6 +7,7 @@ Statistics are (10, vectors) int64 as of `cuda.kernels.fp64`. CPU tensors go thr
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from prismm.cuda.device import Device
 from prismm.cuda.launch.arguments import LEFT, OUT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import result_of, vectors_of
-from prismm.cuda.residues.join import allocate_flags, join_ordinary, join_tile
+from prismm.cuda.residues.join import allocate_flags, join_digits, join_ordinary, join_tile
 from prismm.cuda.residues.product import digits_shape, multiply_planes
 from prismm.cuda.residues.split import SplitVectors, measure_columns, plane_shape, split_measured
 from prismm.cuda.residues.tables import CertificateTest, Tables, tables
+from prismm.cuda.views import Vectors
 
 if TYPE_CHECKING:
     import torch
@@ -91,14 +93,19 @@ def view_of(base: int, x: torch.Tensor) -> BufferView:
     return BufferView(base, 0, x.dtype, tuple(x.shape), tuple(x.stride()))
 
 
-def run(program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.Tensor) -> torch.Tensor:
-    """Queue a program; returns its workspace. a: for A and B. memories: for LEFT and RIGHT, of bytes."""
+def run(
+    program: Program, a: torch.Tensor, out: torch.Tensor, *memories: torch.Tensor, b: torch.Tensor | None = None
+) -> torch.Tensor:  # fmt: skip
+    """Queue a program; returns its workspace. b: a, where it is not given. memories: for LEFT and RIGHT, of bytes, and
+    for ADDEND.
+    """
     import torch
 
+    b = a if b is None else b
     if not a.is_cuda:
-        return program.run_by_triton(a, a, out, *memories)
+        return program.run_by_triton(a, b, out, *memories)
     workspace = torch.empty(program.workspace, dtype=torch.uint8, device=a.device)
-    addresses = (x.data_ptr() for x in (a, a, out, workspace, *memories))
+    addresses = (x.data_ptr() for x in (a, b, out, workspace, *memories))
     with torch.cuda.device(a.device):
         program.run(tuple(addresses), torch._C._cuda_getCurrentRawStream(a.device.index))
     return workspace
@@ -267,6 +274,54 @@ def join(
     memory = run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
     found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
     return found.view(torch.int32).view(flags.shape[1:])
+
+
+def finish(
+    digits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, out: torch.Tensor, work: Work
+) -> torch.Tensor:  # fmt: skip
+    """`join` of single entries, of finite operands: out holds their values. Returns (parts, m, n) uint8: 1 where there
+    is no certificate.
+    """
+    import torch
+
+    shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
+    program, (tiles, entries) = _finishing(shape, result_of(out[None]), alignments_of(digits, out), work)
+    memory = run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
+    word, bits = (
+        memory[x.offset : x.offset + 4 * math.prod(x.shape)].view(torch.int32).view(x.shape[1:])
+        for x in (tiles, entries)
+    )
+    tile, height, width = work.strip
+    lanes = torch.arange(32, dtype=torch.int32, device=out.device)
+    left = (bits[..., None] >> lanes) & 1  # (parts, strips, blocks, height, width / 32, 32)
+    here = (word[..., None] >> (torch.arange(height, dtype=torch.int32, device=out.device) // tile)) & 1
+    left = (left * here[..., None, None]).to(torch.uint8)
+    parts, strips, blocks = word.shape
+    left = left.permute(0, 1, 3, 2, 4, 5).reshape(parts, strips * height, blocks * width)
+    return left[:, : out.shape[0], : out.shape[1]].contiguous()
+
+
+@functools.lru_cache(maxsize=64)
+def _finishing(
+    shape: tuple[int, ...], out: Result, alignments: tuple[int, int, int], work: Work
+) -> tuple[Program, tuple[BufferView, BufferView]]:
+    import torch
+
+    program, place = Program(alignments), BufferView(A, 0, torch.uint8, shape)
+    left, right = (
+        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
+        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
+    )
+    flags = allocate_flags(program, out, work.test)
+    counts, uncertified = program.allocate(torch.int64, 4), program.allocate(torch.int64, 1)
+    program.zero(counts)
+    program.zero(uncertified)
+    # Operands are read where they are not finite alone; the result stands for them.
+    a, b = (Vectors(out.buffer, 1, count, work.terms // work.parts, (0, 0, 0)) for count in (out.m, out.n))
+    join_digits(
+        program, place, out, a, b, left, right, work.table, work.test, counts, uncertified, flags, work.device
+    )  # fmt: skip
+    return program, flags
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,8 +9,10 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import wide
 from prismm.cuda.residues.kernels.balance import BALANCES
+from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.many_join import join_entries
-from prismm.cuda.residues.kernels.many_split import split_tile
+from prismm.cuda.residues.kernels.many_split import exponents, split_tile
+from prismm.cuda.residues.kernels.repair import magnitude_proves
 
 
 @triton.jit(do_not_specialize=["step", "vectors", "terms", "bits", "moduli", "plane", "pitch"])
@@ -37,11 +39,12 @@ def split_more(
     ]
 )  # fmt: skip
 def join_more(
-    digits, out, row_stride, column_stride, open_entries, rows, columns, lost, reduction, system, nothing_there, m, n,
+    digits, out, row_stride, column_stride, pending, rows, columns, lost, reduction, system, nothing_there, m, n,
     terms, q, moduli, left_bits, right_bits, below, plane, pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     PART: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out (m, n), strides of real numbers, where rounding is proved; open_entries (m, n) uint8 is 1 where it is not.
+    """Pending entries of out, strides of real numbers, where their rounding is proved; pending (m, n) uint8 is 1 for
+    these, and afterwards for those that are left.
 
     digits (moduli, m, pitch) uint8; rows, columns: statistics (10, m) and (10, n), of which largest elements and norms
     are read; lost: of the rows, then of the columns. The rest: as of `many_join.join_entries`.
@@ -50,10 +53,39 @@ def join_more(
     row, lanes = tl.program_id(0) // blocks, tl.arange(0, BLOCK)
     j = tl.program_id(0) % blocks * BLOCK + lanes
     i = row + lanes * 0
-    there = j < n
+    at = pending + (wide(row) * n + j)
+    there = tl.load(at, mask=j < n, other=0) != 0
     proved = join_entries(
         out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, digits, wide(plane), pitch, rows, columns, rows,
         lost, 0, m, m + n, reduction, system, nothing_there, m, n, i, j, 0, 0, there, terms, q, moduli, left_bits,
         right_bits, BALANCES, below, PART, PRECISION, PARTS,
     )  # fmt: skip
-    tl.store(open_entries + (wide(row) * n + j), (~proved).to(tl.uint8), mask=there)
+    tl.store(at, (~proved).to(tl.uint8), mask=there)
+
+
+@triton.jit(do_not_specialize=["row_stride", "column_stride", "m", "n", "terms", "q"])
+def certify_sums(
+    sums, hits, out, row_stride, column_stride, pending, rows, columns, constants, m, n, terms, q,
+    PRECISION: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Take from pending (m, n) uint8 the entries of out that sums of magnitudes prove: of products of 7-bit ones, and
+    of ones where elements are not zero, (m, n) int32. The rest: as of `repair.magnitude_proves` and `join_more`.
+    """
+    blocks = tl.cdiv(n, BLOCK)
+    row, lanes = tl.program_id(0) // blocks, tl.arange(0, BLOCK)
+    j = tl.program_id(0) % blocks * BLOCK + lanes
+    i = row + lanes * 0
+    place = wide(row) * n + j
+    there = tl.load(pending + place, mask=j < n, other=0) != 0
+    if tl.max(there.to(tl.int32), 0) > 0:
+        _, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, there, q, True)
+        _, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, there, q, True)
+        bound = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, True)
+        total = tl.load(sums + place, mask=there, other=0)
+        hit = tl.load(hits + place, mask=there, other=0) != 0
+        at = out + PART + i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
+        value = tl.load(at, mask=there, other=0.0).to(tl.float64)
+        both = exponents(rows, m, i) + tl.where(there, exponents(columns, n, j), 0)
+        exponent = -(row_shift + column_shift)
+        proved = magnitude_proves(total, hit, bound, both, value, exponent, constants, PRECISION)
+        tl.store(pending + place, (~proved).to(tl.uint8), mask=there)
