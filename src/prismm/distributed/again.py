@@ -60,6 +60,7 @@ class _Vectors:
 def multiply_again(product: Product, pieces: list[list[Piece]], pairs: list[tuple[int, int]]) -> None:
     """Decide uncertified entries of all ranks, each piece's by the way that its rank chooses."""
     exchange, setting = product.exchange, product.setting
+    pieces = [[piece for piece in some if not piece.joined.tried] for some in pieces]
     count = sum(each.i.size for some in pieces for piece in some for each in piece.joined.uncertified)
     if not more.pays(int(exchange.total(np.array([count]))[0]), setting):
         return

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Blocks that may be on their way."""
 
-AGAIN = 64
-"""A product is made again by more moduli, where a GPU can, if it has left more than one in so many entries."""
+AGAIN = 4096
+"""GPUs see to single entries, and make a product of more moduli, if more than one in so many entries is left: CPUs take
+longer to recompute these.
+"""
 
 Axes = dict[int, int | None]
 """For each mesh dimension of the sum: 0 where rows are scattered over it, 1 where columns are, None for neither."""
@@ -274,7 +276,7 @@ class Product:
         yield from zip(*numbers, strict=True)
 
     def _many(self, left: int) -> bool:
-        """Whether so many entries are left on all ranks together that a product of more moduli takes less time."""
+        """Whether so many entries are left on all ranks together that GPUs see to them."""
         return AGAIN * int(self.exchange.total(np.array([left]))[0]) > self.left.count * self.right.count
 
     def _make_again(self, p: int, q: int, landed: Landed) -> None:

@@ -359,7 +359,7 @@ class AgainOnGpu:
         wholes, entries = (rows.start + i, columns.start + j), Entries(self.part, r, c)
         joined = Joined(
             np.zeros((i.size, j.size), self.backend.setting.dtype), self.backend.setting, left.scales(p, wholes[0]),
-            right.scales(q, wholes[1]), [entries], [], Outcome(), None, self.backend.workers,
+            right.scales(q, wholes[1]), [entries], [], Outcome(), None, self.backend.workers, tried=True,
         )  # fmt: skip
         values = landed.part(self.part)[places[:, 0], places[:, 1]]
         real_parts(joined.out)[self.part][r, c] = values.cpu().numpy()

@@ -12,7 +12,7 @@ A `Joined` has no operand. It is the same wherever it is made, and may be sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +82,7 @@ class Joined:
         outcome: entries by path.
         epilogue: of gemm, or None.
         workers: threads.
+        tried: whether all that takes products was tried on uncertified entries before: their exact sums are left.
     """
 
     out: NDArray[Any]
@@ -93,7 +94,7 @@ class Joined:
     outcome: Outcome
     epilogue: Epilogue | None = None
     workers: int = 1
-    _compared: bool = field(default=False, repr=False)
+    tried: bool = False
 
     @property
     def job(self) -> Job:
@@ -106,7 +107,7 @@ class Joined:
 
     def to_certify(self) -> list[Entries]:
         """Entries whose magnitudes may certify them: of AB alone, for targets relative to |a||b|."""
-        wanted = self.setting.levels and self._plain
+        wanted = self.setting.levels and self._plain and not self.tried
         return [each for each in self.uncertified if each.i.size] if wanted else []
 
     def certify(self, sums: NDArray[np.int64]) -> None:
@@ -126,7 +127,7 @@ class Joined:
     def to_multiply_again(self, extents: Extents) -> list[Again]:
         """Rows and columns that are multiplied again by more moduli; of gemm where its factors are powers of two."""
         parts, scales, found = real_parts(self.out), (self.rows, self.columns), list[Again]()
-        for each in self.uncertified:
+        for each in () if self.tried else self.uncertified:
             if more.pays(each.i.size, self.setting) and (summed := self._summed(each.part)) is not None:
                 asked = more.choose(each, parts[each.part], scales, extents, self.setting, summed.power)
                 found += [] if asked is None else [asked]
