@@ -386,7 +386,7 @@ def _take(joined: Block, answers: Reading, *, call: Call, setting: Setting) -> B
         if each:
             one = _copied(one)
         for asked, answer in each:
-            one.take(asked, answer)
+            one.take(asked, *one.join_again(asked, answer))
         found.append(one)
     return Block(joined.batch, found, _agreeing(joined.read, answers.read))
 

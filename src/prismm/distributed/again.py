@@ -83,13 +83,16 @@ def multiply_again(product: Product, pieces: list[list[Piece]], pairs: list[tupl
         at, asked, place = _read(whole[0], place)
         left, right = known[at, 0], known[at, 1]
         here = asked.among(left.places(asked.rows), right.places(asked.columns))
-        taken = own.pop(0) if mine else None
+        taken, values = own.pop(0) if mine else None, []
         found = more.answers(left.met.matrix, right.met.matrix, here, setting, BYTES, product.workers)
         for rows, answer in found:
             digits = exchange.total(answer.digits.astype(np.int32))
             total = Answer(digits, (exchange.total(answer.lost[0]), exchange.total(answer.lost[1])))
             if taken is not None:
-                taken[0].take(taken[1].block(rows), total)
+                values.append(taken[0].join_again(taken[1].block(rows), total))
+        if taken is not None:
+            value, failed = (np.concatenate(parts) for parts in zip(*values, strict=True))
+            taken[0].take(taken[1], value, failed)
 
 
 def _known(

@@ -44,8 +44,9 @@ def wide(rng, shape, spread, dtype="float64"):
 
 @pytest.fixture
 def forced(monkeypatch):
-    """Exact sums are taken to be dear, so that few entries are left to them."""
+    """Exact sums are taken to be dear, so that few entries are left to them; a few rows are joined at a time."""
     monkeypatch.setattr(more, "EXACT_SECONDS", 1.0)
+    monkeypatch.setattr(more, "PANEL_BYTES", 1 << 14)
 
 
 @pytest.mark.parametrize("chosen", [AMX, units.PACKED, INT8, Float64Engine(largest_modulus=256)], ids=lambda e: e.name)
@@ -201,6 +202,27 @@ def test_sums(factors, dtype, forced, rng):
     with np.errstate(all="ignore"):
         assert_each(check, cases)
     assert sum(map(bool, taken)) > 1 or alpha == 1.5 or beta == 0.3, taken
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_an_addend_where_all_terms_cancel(dtype, forced, rng):
+    """AB is 0, and what is added far below a unit of it: nothing may stand for it."""
+    x, y = (np.ldexp(rng.standard_normal((20, 30)), rng.integers(30, 61, (20, 30))).astype(dtype) for _ in range(2))
+    a, b, c = np.concatenate([x, -x], 1), np.concatenate([y.T, y.T]), rng.standard_normal((20, 20)).astype(dtype)
+    for alpha in (2.0**1000, -(2.0**500), 2.0**1023, 2.0**-1000):
+        for scale in (1.0, 2.0**-120, 2.0**100):
+            known = replace(set_for(a, b, CORRECT), summed=True)
+            addend = (c * scale).astype(dtype)
+            joined = product.multiply(halves(a, b), known, epilogue=Epilogue(alpha, 1.0, addend), workers=1)
+            assert_same_bits(joined.out, addend)
+
+
+def test_systems_that_lose_nothing_need_not_have_the_norms_bits(forced, rng):
+    """Rows of ones and columns of many bits."""
+    a, b = rng.choice([-1.0, 0.0, 1.0], (90, 60)), wide(rng, (60, 90), 30)
+    joined = product.multiply(halves(a, b), replace(set_for(a, b, CORRECT), moduli=6), workers=1)
+    assert_same_bits(joined.out, exact_product(a, b).rounded())
+    assert joined.outcome.paths["more moduli"] > 1000
 
 
 def test_no_uncertified_entry_asks_for_nothing(rng):

@@ -12,8 +12,10 @@ from prismm.core.arrays import result_dtype
 from prismm.core.outcome import Epilogue
 from prismm.core.request import check_request
 from prismm.cpu.engines.integer import AMX, FLOAT64, INT8, Float64Engine
-from prismm.cpu.partial import product, residues, scales, setting
+from prismm.cpu.kernels import exact_pieces
+from prismm.cpu.partial import product, recompute, residues, scales, setting
 from prismm.cpu.partial.setting import setting_of
+from prismm.cpu.repair import Entries
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE, SPECIAL
 from prismm.testing.exact import exact_product
@@ -157,6 +159,30 @@ def test_requests_in_parts_give_the_same(monkeypatch, rng):
     monkeypatch.setattr(join, "PANEL_BYTES", 1000)
     joined = product.multiply(cut(a, b, rng, 3), set_for(a, b, TARGETS[1]), workers=2)
     assert_same_bits(joined.out, expected)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0**1023, -0.3])
+def test_limbs_of_entries_far_apart_end_within_the_digits(alpha, rng):
+    """All entries of a request have as many limbs as the widest, wherever they begin."""
+    k = 20
+    a, b = (np.ldexp(rng.standard_normal((8, k)), rng.integers(-1000, 0, (8, k))) for _ in range(2))
+    for x in (a, b):
+        x[4:] = np.ldexp(rng.standard_normal((4, k)), rng.integers(900, 980, (4, k)))
+    a[4:, 10:], b[4:, 10:] = -a[4:, :10], b[4:, :10]
+    b, seen = b.T, []
+    known = set_for(a, b, {"accuracy": "correctly-rounded"}, summed=alpha != 1.0)
+    asked = recompute.request(
+        [Entries(0, *(x.reshape(-1) for x in np.mgrid[:8, :8]))],
+        scales.extents(a, "left"), scales.extents(b, "right"), known,
+    )  # fmt: skip
+    assert (asked.first >= 0).all() and (asked.first + 2 * asked.limbs <= exact_pieces.LAST).all()
+    assert asked.limbs > 60 and asked.first.max() > 100
+    epilogue = None if alpha == 1.0 else Epilogue(alpha, 0.0, None)
+    for _ in range(3):
+        seen.append(product.multiply([(a[:, :5], b[:5]), (a[:, 5:], b[5:])], known, epilogue=epilogue))
+        expected = prismm.gemm(a, b, alpha=alpha, accuracy="correctly-rounded")
+        assert_same_bits(seen[-1].out, expected)
+    assert seen[0].outcome.paths["exact"] > 20
 
 
 def test_narrow_types_and_integers_are_taken_exactly(rng):

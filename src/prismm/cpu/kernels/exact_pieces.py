@@ -28,6 +28,11 @@ from prismm.cpu.kernels.exact import (
 ROOM = 32
 """Digits beyond those of products: limbs may end above the largest sum."""
 
+LAST = 304
+"""The digit before which limbs end. Bits of sums end before digit 265. What carries into four digits beyond, and is
+multiplied by a factor below 2^1024, still ends within the digits that `round_pieces` has.
+"""
+
 
 @device
 def _store(digits, low, top, first, limbs):
@@ -68,7 +73,9 @@ def exact_pieces(rows, columns, ri, ci, segments, first, out):
 
 @kernel("void(int64[:,:,::1], int64[::1], float64[::1], float64[:,::1], float64[::1], int64, float64[::1])")
 def round_pieces(sums, first, alpha, addends, beta, precision, value):
-    """RN(Σ_g alpha_g·sums[c, g] + Σ_h beta_h·addends[c, h]) of each entry, as `exact.exact_dots`."""
+    """RN(Σ_g alpha_g·sums[c, g] + Σ_h beta_h·addends[c, h]) of each entry, as `exact.exact_dots`. Limbs end
+    at `LAST`.
+    """
     segments = alpha.size
     plain = segments == 1 and alpha[0] == 1.0 and beta.size == 0
     factor, factor_cell = np.empty(beta.size), np.empty(beta.size, np.int64)

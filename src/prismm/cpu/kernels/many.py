@@ -194,7 +194,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
     """Add correction ± error, in units of 2^-`UNIT` of C', to h + m + t ± missing; the bound of what comes out.
 
     Far below h + m, which end above 2^-240, nothing but the correction's sign counts: 2^-900 stands for it, where its
-    error leaves the sign.
+    error leaves the sign. Where h + m + t is 0 and the correction is so small, nothing is decided.
     """
     wide_vectors()
     for j in range(h.size):
@@ -211,6 +211,9 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
         elif error[j] > 0.0:
             # A product that is so small may be rounded.
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
+        if h[j] == 0.0 and abs(e) < 2.0**-600:
+            # Nothing is there that it is far below, and tests divide by the sum.
+            e, b = 0.0, np.inf
         # Without t three numbers hold all there is, as two-sums lose nothing; otherwise t + e is rounded.
         exact = missing[j] == 0.0 and t[j] == 0.0
         low = t[j] + e

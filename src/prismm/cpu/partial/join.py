@@ -3,7 +3,7 @@ entries are decided by the sums of `recompute`.
 
     joined = join(digits, rows, columns, setting, workers)
     joined.certify(Σ magnitudes of joined.to_certify())
-    for asked in joined.to_multiply_again(extents): joined.take(asked, Σ more.answers of asked)
+    for asked in joined.to_multiply_again(extents): joined.take(asked, *joined.join_again(asked, Σ more.answers))
     for asked in joined.to_recompute(extents): joined.recompute(asked, Σ exact_sums of asked)
     for asked in joined.to_compare(extents): joined.compare(asked, Σ exact_sums of asked)
 
@@ -128,7 +128,10 @@ class Joined:
         """Rows and columns that are multiplied again by more moduli; of gemm where its factors are powers of two."""
         parts, scales, found = real_parts(self.out), (self.rows, self.columns), list[Again]()
         for each in () if self.tried else self.uncertified:
-            if more.pays(each.i.size, self.setting) and (summed := self._summed(each.part)) is not None:
+            if not more.pays(each.i.size, self.setting):
+                continue
+            summed = self._summed(each.part)
+            if summed is not None and summed.lossless:
                 asked = more.choose(each, parts[each.part], scales, extents, self.setting, summed.power)
                 found += [] if asked is None else [asked]
         return found
@@ -139,13 +142,16 @@ class Joined:
         assert self.epilogue is not None
         return more.Sum.of(self.epilogue, part, self.setting.parts)
 
-    def take(self, asked: Again, answer: Answer) -> None:
-        """Set entries from the answers of all pieces to a request of `to_multiply_again`, or to some of its rows; what
-        these do not prove stays uncertified.
+    def join_again(self, asked: Again, answer: Answer) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Values of rows and columns from the answers of all pieces to a request of `to_multiply_again`, or to some of
+        its rows; and which of them are not proved.
         """
         summed = self._summed(asked.part)
         assert summed is not None
-        value, failed = more.join(answer, asked, (self.rows, self.columns), self.setting, summed)
+        return more.join(answer, asked, (self.rows, self.columns), self.setting, summed, self.workers)
+
+    def take(self, asked: Again, value: NDArray[Any], failed: NDArray[np.bool_]) -> None:
+        """Set entries of `join_again`, of the whole request; what is not proved stays uncertified."""
         rows, columns = np.full(self.out.shape[0], -1), np.full(self.out.shape[1], -1)
         rows[asked.rows], columns[asked.columns] = np.arange(asked.rows.size), np.arange(asked.columns.size)
         for number, each in enumerate(self.uncertified):

@@ -50,6 +50,9 @@ SYSTEMS = (10, 12, 14, 16, 18, 20, 22, 24, 27, 31, 36, 42, 49)
 FEWEST_SECONDS = 2e-3
 """What exact sums of all entries must be expected to take at least."""
 
+PANEL_BYTES = 8 << 20
+"""Bytes of the digits of a panel of rows that is joined, in int32."""
+
 _SAMPLE = 1024
 _RATES = RATES["cpu:vnni"]
 
@@ -82,37 +85,47 @@ class Again(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What an entry is beside X of AB: ±2^power·X, and a number of its own.
+    """What an entry is beside X of AB: ±2^power·X + beta·c.
 
     Attributes:
         power, negative: of the factor.
-        addend: (m, n), or None where nothing is added.
+        c: (m, n), or None where nothing is added.
+        beta: its factor.
     """
 
     power: int = 0
     negative: bool = False
-    addend: Floats | None = None
+    c: NDArray[Any] | None = None
+    beta: float = 0.0
 
     @staticmethod
     def of(epilogue: Epilogue, part: int, parts: int) -> Sum | None:
-        """Of gemm's sum, where its factors are powers of two that lose nothing of C, and this real part is made of the
-        same one of AB and of C; None elsewhere.
+        """Of gemm's sum, where its factors are powers of two and this real part is made of the same one of AB and of C;
+        None elsewhere.
         """
         factors = epilogue.factors(part, parts).tolist()
         others = [f for at, f in enumerate(factors) if at not in (part, 2 + part)]
         alpha, beta = factors[part], factors[2 + part]
         if any(others) or abs(math.frexp(alpha)[0]) != 0.5 or abs(math.frexp(beta)[0]) not in (0.0, 0.5):
             return None
-        power, addend = math.frexp(alpha)[1] - 1, None
-        if epilogue.c is not None and beta:
-            given = real_parts(epilogue.c)
-            if part < len(given):
-                with np.errstate(all="ignore"):
-                    c = given[part].astype(np.float64)
-                    addend = c * beta
-                    if not (addend / beta == c)[np.isfinite(c)].all():
-                        return None
-        return Sum(power, alpha < 0.0, addend)
+        c = None
+        if epilogue.c is not None and beta and part < len(real_parts(epilogue.c)):
+            c = real_parts(epilogue.c)[part]
+        return Sum(math.frexp(alpha)[1] - 1, alpha < 0.0, c, beta)
+
+    @property
+    @np.errstate(all="ignore")
+    def lossless(self) -> bool:
+        """Whether each beta·c is a float64, where c is finite."""
+        if self.c is None:
+            return True
+        c = self.c.astype(np.float64)
+        return bool((c * self.beta / self.beta == c)[np.isfinite(c)].all())
+
+    @np.errstate(all="ignore")
+    def addend(self, rows: Index, columns: Index) -> Floats | None:
+        """beta·c of some rows and columns."""
+        return None if self.c is None else self.c[np.ix_(rows, columns)].astype(np.float64) * self.beta
 
 
 class Answer(NamedTuple):
@@ -179,8 +192,9 @@ def choose(
     best, found = alone, None
     for moduli in SYSTEMS:
         way = shared_bits(moduli, k, int(left.bits.max()), int(right.bits.max()))
-        if min(way.left, way.right) < setting.splitter.fraction_bits:
-            continue  # the bounds' norms have as many bits
+        kept = (way.left, left.bits), (way.right, right.bits)
+        if any(most < setting.splitter.fraction_bits and most < int(bits.max()) for most, bits in kept):
+            continue  # the bounds' norms have as many bits, unless nothing is lost
         seconds = size * (k * moduli / _RATES.residue + moduli / _RATES.join + MANY_JOIN_SECONDS)
         seconds += (rows.size + columns.size) * k * moduli / _RATES.split
         seconds += alone * _share_left(left, right, r[some], c[some], place, (way.left, way.right), k)
@@ -302,7 +316,7 @@ def _plain(
 
 
 def join(
-    answer: Answer, asked: Again, scales: tuple[Scales, Scales], setting: Setting, summed: Sum
+    answer: Answer, asked: Again, scales: tuple[Scales, Scales], setting: Setting, summed: Sum, workers: int = 1
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
     """The entries of rows and columns from the answers of all pieces, correctly rounded; and where that is not proved.
 
@@ -312,31 +326,38 @@ def join(
     from prismm.cpu.kernels.residuals import UNIT as UNIT_OF_ADDENDS
 
     moduli, m, n = answer.digits.shape
-    tables, kind = many_moduli(moduli), np.float64 if setting.result.precision == 53 else np.float32
+    tables, precision = many_moduli(moduli), setting.result.precision
     rows, columns = (
         _terms(side, which, shift, lost, setting.terms)
         for side, which, shift, lost in zip(scales, (asked.rows, asked.columns), asked.shifts, answer.lost, strict=True)
     )
     # A row that is scaled by less has an entry that is larger.
-    shifts = asked.shifts[0] - summed.power, np.ascontiguousarray(asked.shifts[1])
+    row_shift, column_shift = asked.shifts[0] - summed.power, np.ascontiguousarray(asked.shifts[1])
+    out = np.empty((m, n), np.float64 if precision == 53 else np.float32)
+    failed, nothing = np.zeros((m, n), np.bool_), np.empty((0, 0))
     # The join reads whole sixteens.
-    whole = np.zeros((m, moduli, -(-n // 16) * 16), np.int32)
-    whole[:, :, :n] = answer.digits.transpose(1, 0, 2)
-    if summed.negative:
-        np.negative(whole, out=whole)
-    correction = np.empty((0, 0)), np.empty((0, 0))
-    if summed.addend is not None:
-        given = np.ascontiguousarray(summed.addend[np.ix_(asked.rows, asked.columns)])
-        correction = as_correction(given, (shifts[0], rows), (shifts[1], columns), setting.terms, UNIT_OF_ADDENDS)
-    out, listed, nothing = np.empty((m, n), kind), np.empty(m * n, np.int32), np.empty((0, 0))
-    outs = (out, np.empty((0, 0), np.float32)) if kind is np.float64 else (nothing, out)
-    count = join_many(
-        whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, *shifts, rows,
-        columns, setting.terms / 4.0, *correction, setting.result.precision, *outs, listed,
-    )  # fmt: skip
-    failed = np.zeros(m * n, np.bool_)
-    failed[listed[:count]] = True
-    return out, failed.reshape(m, n)
+    width = -(-n // 16) * 16
+    step = max(1, PANEL_BYTES // (4 * moduli * max(width, 1)))
+
+    def panel(i0: int) -> None:
+        here = slice(i0, min(m, i0 + step))
+        whole = np.zeros((here.stop - i0, moduli, width), np.int32)
+        whole[:, :, :n] = answer.digits[:, here].transpose(1, 0, 2)
+        if summed.negative:
+            np.negative(whole, out=whole)
+        shift, terms, correction = row_shift[here].copy(), np.ascontiguousarray(rows[:, here]), (nothing, nothing)
+        if (given := summed.addend(asked.rows[here], asked.columns)) is not None:
+            correction = as_correction(given, (shift, terms), (column_shift, columns), setting.terms, UNIT_OF_ADDENDS)
+        target, listed = out[here], np.empty(whole.shape[0] * n, np.int32)
+        outs = (target, np.empty((0, 0), np.float32)) if precision == 53 else (nothing, target)
+        count = join_many(
+            whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, shift,
+            column_shift, terms, columns, setting.terms / 4.0, *correction, precision, *outs, listed,
+        )  # fmt: skip
+        failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+
+    threads.spread(panel, list(range(0, m, step)), workers)
+    return out, failed
 
 
 @np.errstate(all="ignore")

@@ -54,7 +54,7 @@ def multiply(pieces: Pieces, setting: Setting, *, epilogue: Epilogue | None = No
         found_again = [answer for a, b in pieces for _, answer in more.answers(a, b, again, setting, workers=workers)]
         for other in found_again[1:]:
             more.add(found_again[0], other, again)
-        joined.take(again, found_again[0])
+        joined.take(again, *joined.join_again(again, found_again[0]))
     for asked in joined.to_recompute(extents):
         joined.recompute(asked, _total(recompute.exact_sums(a, b, asked, shifts, workers) for a, b in pieces))
     for asked in joined.to_compare(extents):

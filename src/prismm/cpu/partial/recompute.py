@@ -93,6 +93,8 @@ def request(
     An entry's terms are multiples of 2^(l + l') and their sum is below K·2^(e + e'); operands that are rounded may
     reach the next power of two.
     """
+    from prismm.cpu.kernels.exact_pieces import LAST
+
     terms = setting.terms.bit_length() + 2
     firsts, most = [np.empty(0, np.int64)], 1
     for each in entries:
@@ -107,7 +109,9 @@ def request(
         most = max(most, int((((high + terms + LOWEST) >> 4) - first).max(initial=0)) // 2 + 1)
         firsts.append(first)
     kept = tuple(each for each in entries if each.i.size)
-    return ExactRequest(kept, np.concatenate(firsts), most, both, rounded)
+    # All have as many limbs as the widest, whose end must not lie beyond the digits that there are.
+    first = np.minimum(np.concatenate(firsts), LAST - 2 * most)
+    return ExactRequest(kept, first, most, both, rounded)
 
 
 def exact_sums(
