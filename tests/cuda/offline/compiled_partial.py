@@ -18,7 +18,7 @@ def main(architecture: str, dtype: str, target: str) -> None:
 
     programs: list = []
 
-    def noted(program, a, out, *memories):
+    def noted(program, a, out, *memories, b=None):
         programs.append(program)
         return torch.zeros(program.workspace, dtype=torch.uint8)
 
