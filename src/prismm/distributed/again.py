@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     Index = NDArray[np.int64]
 
 BYTES = 32 << 20
-"""Bytes of digits that are made at a time; as int32 they travel."""
+"""Bytes of digits that are made at a time."""
+
+BYTES_AMONG = 8
+"""Ranks along a mesh dimension up to which each sends its digits to each."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,30 @@ def multiply_again(product: Product, pieces: list[list[Piece]], pairs: list[tupl
         taken, values = own.pop(0) if mine else None, []
         found = more.answers(left.met.matrix, right.met.matrix, here, setting, BYTES, product.workers)
         for rows, answer in found:
-            digits = exchange.total(answer.digits.astype(np.int32))
-            total = Answer(digits, (exchange.total(answer.lost[0]), exchange.total(answer.lost[1])))
+            lost = exchange.total(answer.lost[0]), exchange.total(answer.lost[1])
+            total = Answer(_total(answer.digits, asked, product), lost)
             if taken is not None:
                 values.append(taken[0].join_again(taken[1].block(rows), total))
         if taken is not None:
             value, failed = (np.concatenate(parts) for parts in zip(*values, strict=True))
             taken[0].take(taken[1], value, failed)
+
+
+def _total(digits: NDArray[np.int8], asked: Again, product: Product) -> NDArray[Any]:
+    """The digits of all ranks: bytes, from each to each, or in larger groups sums of four bytes, whose count does not
+    grow with the ranks.
+    """
+    exchange = product.exchange
+    for index in exchange.inner:
+        if exchange.mesh.size(index) > BYTES_AMONG:
+            summed: NDArray[Any] = exchange.total(digits.astype(np.int32))
+            return summed
+    for index in exchange.inner:
+        every = exchange.start_scatter(digits, None, index).wait()
+        digits = every[0].copy()
+        for other in every[1:]:
+            more.add_digits_to(digits, np.ascontiguousarray(other), asked)
+    return digits
 
 
 def _known(
@@ -108,8 +128,9 @@ def _known(
                     mine.append(np.stack([np.full(used.size, at), np.full(used.size, side), used]))
     whole, _ = product.exchange.gathered(np.concatenate(mine, axis=1))
     found = {}
-    for at, side in sorted(set(map(tuple, whole[:2].T.tolist()))):
-        index = np.unique(whole[2, (whole[0] == at) & (whole[1] == side)])
+    kinds = 2 * whole[0] + whole[1]
+    for at, side in (divmod(kind, 2) for kind in np.unique(kinds).tolist()):
+        index = np.unique(whole[2, kinds == 2 * at + side])
         operand = product.right if side else product.left
         found[at, side] = _Vectors.of(operand, pairs[at][side], index, product)
     return found

@@ -346,11 +346,13 @@ class Product:
         owned = np.zeros(whole.shape[1], np.bool_)
         owned[start : start + own.shape[1]] = True
         found = []
-        for at, part in sorted(set(map(tuple, whole[:2].T.tolist()))):
-            here = (whole[0] == at) & (whole[1] == part)
+        # A number for each product and real part.
+        kinds, mine_of = 2 * whole[0] + whole[1], 2 * own[0] + own[1]
+        for kind in np.unique(kinds).tolist():
+            here = kinds == kind
             i, j = np.ascontiguousarray(whole[2:, here])
-            local = np.ascontiguousarray(own[4:, (own[0] == at) & (own[1] == part)])
-            found.append(_Shared(int(at), Entries(int(part), i, j), owned[here], *local))
+            local = np.ascontiguousarray(own[4:, mine_of == kind])
+            found.append(_Shared(kind // 2, Entries(kind % 2, i, j), owned[here], *local))
         return found
 
     def _met(self, each: _Shared, pairs: list[tuple[int, int]]) -> tuple[Met, Met, Entries]:

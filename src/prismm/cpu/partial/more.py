@@ -139,13 +139,17 @@ class Answer(NamedTuple):
 
 def add(total: Answer, other: Answer, asked: Again) -> None:
     """total += other, whose arrays are contiguous. Associative and commutative."""
+    add_digits_to(total.digits, other.digits, asked)
+    for x, y in zip(total.lost, other.lost, strict=True):
+        x += y
+
+
+def add_digits_to(total: NDArray[np.int8], other: NDArray[np.int8], asked: Again) -> None:
+    """total += other modulo each modulus, both contiguous."""
     from prismm.cpu.kernels.digits import add_digits
 
     modulus = np.array(many_moduli(asked.moduli).moduli, np.int64)
-    count = asked.moduli
-    add_digits(total.digits.reshape(count, -1), other.digits.reshape(count, -1), modulus)
-    for x, y in zip(total.lost, other.lost, strict=True):
-        x += y
+    add_digits(total.reshape(asked.moduli, -1), other.reshape(asked.moduli, -1), modulus)
 
 
 def pays(count: int, setting: Setting) -> bool:
