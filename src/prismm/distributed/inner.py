@@ -107,7 +107,7 @@ class Landed(Protocol):
     """This rank's share of a product.
 
     Attributes:
-        pieces: what of it may be uncertified, once settled.
+        pieces: what of it may be uncertified, once complete.
     """
 
     pieces: list[Piece]
@@ -116,7 +116,7 @@ class Landed(Protocol):
     def left(self) -> int:
         """Entries of which pieces would be made."""
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Make pieces of what is left."""
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class Product:
             if plain and not found and self.backend.again(0) is not None and self._many(one.left):
                 self._make_again(p, q, one)
             else:
-                one.settle()
+                one.complete()
             landed.append(one)
         pieces = [each.pieces for each in landed]
         plain = factors is None or Epilogue(*factors, None).trivial

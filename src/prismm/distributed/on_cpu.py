@@ -93,7 +93,7 @@ class CpuLanded:
     def __init__(self, pieces: list[Piece]) -> None:
         self.pieces = pieces
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Nothing is to be done."""
 
     def close(self) -> None:

@@ -228,7 +228,7 @@ class GpuLanded:
         """Entries in tiles."""
         return sum(i.size * j.size for i, j in self.tiles)
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Join the tiles on the CPU."""
         for i, j in self.tiles:
             assert self.piece is not None
