@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def started() -> tuple[DeviceMesh, torch.device]:
@@ -33,6 +35,22 @@ def seconds(task: Callable[[], Any], device: torch.device, alone: bool = False) 
     taken = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
     dist.all_reduce(taken, dist.ReduceOp.MAX)
     return float(taken)
+
+
+def in_turns(
+    tasks: Mapping[Key, Callable[[], Any]], device: torch.device, rounds: int,
+    alone: Callable[[Key], bool] = lambda key: False,
+) -> dict[Key, list[float]]:  # fmt: skip
+    """`seconds` of each task, which take turns in each round, after one round that is not timed; alone: which of them
+    rank 0 has.
+    """
+    times: dict[Key, list[float]] = {key: [] for key in tasks}
+    for number in range(rounds + 1):
+        for key, task in tasks.items():
+            taken = seconds(task, device, alone=alone(key))
+            if number:
+                times[key].append(taken)
+    return times
 
 
 def gpu_name() -> str:

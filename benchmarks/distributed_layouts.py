@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from _common import machine, write
-from _ranks import gpu_name, seconds, started
+from _ranks import gpu_name, in_turns, started
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import prismm
@@ -71,14 +71,9 @@ def main() -> None:
     mesh, device = started()
     for n in map(int, options.orders.split(",")):
         tasks = tasks_of(n, mesh, device)
-        times: dict[tuple[str, str], list[float]] = {key: [] for key in tasks}
         # A product of a second is not repeated as often as one of a hundredth of it.
         rounds = max(2, options.rounds * 8192 // n)
-        for number in range(rounds + 1):
-            for key, task in tasks.items():
-                taken = seconds(task, device, alone=key[0] == "one")
-                if number:
-                    times[key].append(taken)
+        times = in_turns(tasks, device, rounds, alone=lambda key: key[0] == "one")
         rows = []
         for (layout, way), found in times.items():
             rows.append({

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from _common import machine, write
-from _ranks import gpu_name, seconds, started
+from _ranks import gpu_name, in_turns, started
 from torch.distributed.tensor import DTensor, Shard
 
 import prismm
@@ -59,12 +59,7 @@ def main() -> None:
             ]
             for way, asked in WAYS.items():
                 tasks[family, way] = functools.partial(prismm.matmul, *both, **asked)
-        times: dict[tuple[str, str], list[float]] = {key: [] for key in tasks}
-        for turn in range(options.rounds + 1):
-            for key, task in tasks.items():
-                taken = seconds(task, device)
-                if turn:
-                    times[key].append(taken)
+        times = in_turns(tasks, device, options.rounds)
         medians = {key: statistics.median(found) for key, found in times.items()}
         rows = []
         for (family, way), found in times.items():

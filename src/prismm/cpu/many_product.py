@@ -191,28 +191,50 @@ class _Product:
         workspace: Workspace,
     ) -> None:  # fmt: skip
         """Multiply split rows and columns; out is their part of the result, `failed` what is not proved of it."""
-        from prismm.cpu.kernels import many
-
         tables, (m, n) = self.system.tables, out.shape
-        listed = np.empty(out.size, np.int32)
-        out64 = out if out.dtype == np.float64 else np.empty((0, 0))
-        out32 = out if out.dtype == np.float32 else np.empty((0, 0), np.float32)
-        rest = (
-            tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, left[1], right[1],
-            left[2], right[2], self.k / 4.0, *correction, 53 if out.dtype == np.float64 else 24, out64, out32, listed,
-        )  # fmt: skip
-        if isinstance(self.engine, PackedEngine):
-            first, *scratch = self.engine.scratch(1, len(tables.moduli), m, n, self.k)
-            tiles = [workspace.empty(first[0][1:], first[1]), *(workspace.empty(*each) for each in scratch)]
-            count = self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest)
-        else:
+        if not isinstance(self.engine, PackedEngine):
             products = np.empty((len(tables.moduli), m, n), np.int32)
             self.engine.multiply(left[0], right[0], products, tables.moduli)
-            # The join reads whole sixteens.
-            whole = np.zeros((m, len(tables.moduli), -(-n // 16) * 16), np.int32)
-            whole[:, :, :n] = products.transpose(1, 0, 2)
-            count = many.join_many(whole, *rest)
-        failed[np.divmod(listed[:count].astype(np.int64), n)] = True
+            join_products(products, tables, left[1:], right[1:], self.k, correction, out, failed)
+            return
+        first, *scratch = self.engine.scratch(1, len(tables.moduli), m, n, self.k)
+        tiles = [workspace.empty(first[0][1:], first[1]), *(workspace.empty(*each) for each in scratch)]
+        rest = _join_arguments(tables, left[1:], right[1:], self.k, correction, out)
+        _flag(self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest), rest[-1], failed)
+
+
+def join_products(
+    products: NDArray[Any], tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any],
+    out: NDArray[Any], failed: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Round products (moduli, m, n) of split rows and columns, or their digits, to out; `failed` becomes true where the
+    rounding is not proved. correction: as of `_Product.correction`.
+    """
+    from prismm.cpu.kernels import many
+
+    count, m, n = products.shape
+    # The join reads whole sixteens.
+    whole = np.zeros((m, count, -(-n // 16) * 16), np.int32)
+    whole[:, :, :n] = products.transpose(1, 0, 2)
+    rest = _join_arguments(tables, left, right, k, correction, out)
+    _flag(many.join_many(whole, *rest), rest[-1], failed)
+
+
+def _join_arguments(
+    tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any], out: NDArray[Any]
+) -> tuple[Any, ...]:  # fmt: skip
+    """What `kernels.many.join_many` takes behind the products; the last one lists what is not proved."""
+    out64 = out if out.dtype == np.float64 else np.empty((0, 0))
+    out32 = out if out.dtype == np.float32 else np.empty((0, 0), np.float32)
+    return (
+        tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, left[0], right[0], left[1],
+        right[1], k / 4.0, *correction, 53 if out.dtype == np.float64 else 24, out64, out32,
+        np.empty(out.size, np.int32),
+    )  # fmt: skip
+
+
+def _flag(count: int, listed: NDArray[np.int32], failed: NDArray[np.bool_]) -> None:
+    failed[np.divmod(listed[:count].astype(np.int64), failed.shape[1])] = True
 
 
 def plain_residues(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
@@ -339,15 +339,20 @@ def _magnitudes(a: Any, b: Any, *rest: Any, call: Call, setting: Setting) -> Rea
     return Reading(found, read)
 
 
-def _certify(joined: Block, sums: Reading, *, call: Call, setting: Setting) -> Block:
-    call.check()
+def _changed(joined: Block, given: Reading, change: Callable[[Joined, Any], None]) -> Block:
+    """The next state: copies of the matrices for which something is given, changed by it."""
     found = []
-    for one, each in zip(joined.matrices, sums.values, strict=True):
+    for one, each in zip(joined.matrices, given.values, strict=True):
         if each:
             one = _copied(one)
-            one.certify(each[0])
+            change(one, each)
         found.append(one)
-    return Block(joined.batch, found, _agreeing(joined.read, sums.read))
+    return Block(joined.batch, found, _agreeing(joined.read, given.read))
+
+
+def _certify(joined: Block, sums: Reading, *, call: Call, setting: Setting) -> Block:
+    call.check()
+    return _changed(joined, sums, lambda one, each: one.certify(each[0]))
 
 
 def _answers(a: Any, b: Any, *rest: Any, call: Call, setting: Setting) -> Reading:
@@ -368,27 +373,23 @@ def _add_answers(pieces: list[Reading]) -> Reading:
     for matrix in zip(*(piece.values for piece in pieces), strict=True):
         totals = []
         for every in zip(*matrix, strict=True):
-            asked, first = every[0]
-            total = more.Answer(first.digits.copy(), (first.lost[0].copy(), first.lost[1].copy()))
-            for _, other in every[1:]:
-                if other.digits.shape != total.digits.shape:
-                    raise OperandError(_CHANGED)
-                more.add(total, more.Answer(_writable(other.digits), other.lost), asked)
-            totals.append((asked, total))
+            asked, answers = every[0][0], [answer for _, answer in every]
+            if len({answer.digits.shape for answer in answers}) > 1:
+                raise OperandError(_CHANGED)
+            given = [answer._replace(digits=_writable(answer.digits)) for answer in answers]
+            totals.append((asked, more.total(given, asked)))
         found.append(totals)
     return Reading(found, _add_read(pieces))
 
 
 def _take(joined: Block, answers: Reading, *, call: Call, setting: Setting) -> Block:
     call.check()
-    found = []
-    for one, each in zip(joined.matrices, answers.values, strict=True):
-        if each:
-            one = _copied(one)
+
+    def take(one: Joined, each: list[tuple[more.Again, more.Answer]]) -> None:
         for asked, answer in each:
             one.take(asked, *one.join_again(asked, answer))
-        found.append(one)
-    return Block(joined.batch, found, _agreeing(joined.read, answers.read))
+
+    return _changed(joined, answers, take)
 
 
 def _exact_sums(a: Any, b: Any, *rest: Any, step: str, call: Call, setting: Setting) -> Reading:

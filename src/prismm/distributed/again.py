@@ -1,5 +1,5 @@
-"""Many uncertified entries of a sharded product together: their rows and columns are multiplied again by more moduli
-(`cpu.partial.more`), on the CPUs of all ranks.
+"""Where a sharded product has many uncertified entries, the CPUs of all ranks multiply their rows and columns again, by
+more moduli (`cpu.partial.more`).
 
 The rank that has an entry chooses how many moduli; all ranks answer for their part of the inner dimension.
 """
@@ -33,8 +33,12 @@ BYTES_AMONG = 8
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Rows or columns that uncertified entries of all ranks have: which, ascending; this rank's part of them; and
-    `scales.extents` of all ranks.
+    """Rows or columns in which some rank has uncertified entries.
+
+    Attributes:
+        index: which, ascending.
+        met: this rank's part of them.
+        extent: `scales.extents` of all ranks.
     """
 
     index: Index
@@ -63,6 +67,8 @@ class _Vectors:
 def multiply_again(product: Product, pieces: list[list[Piece]], pairs: list[tuple[int, int]]) -> None:
     """Decide uncertified entries of all ranks, each piece's by the way that its rank chooses."""
     exchange, setting = product.exchange, product.setting
+    if setting.target is None:
+        return
     pieces = [[piece for piece in some if not piece.joined.tried] for some in pieces]
     count = sum(each.i.size for some in pieces for piece in some for each in piece.joined.uncertified)
     if not more.pays(int(exchange.total(np.array([count]))[0]), setting):
@@ -99,19 +105,15 @@ def multiply_again(product: Product, pieces: list[list[Piece]], pairs: list[tupl
 
 
 def _total(digits: NDArray[np.int8], asked: Again, product: Product) -> NDArray[Any]:
-    """The digits of all ranks: bytes, from each to each, or in larger groups sums of four bytes, whose count does not
-    grow with the ranks.
+    """The digits of all ranks. Each sends bytes to each; larger groups add int32, whose bytes do not grow with the
+    ranks.
     """
     exchange = product.exchange
+    if max(exchange.mesh.size(index) for index in exchange.inner) > BYTES_AMONG:
+        summed: NDArray[Any] = exchange.total(digits.astype(np.int32))
+        return summed
     for index in exchange.inner:
-        if exchange.mesh.size(index) > BYTES_AMONG:
-            summed: NDArray[Any] = exchange.total(digits.astype(np.int32))
-            return summed
-    for index in exchange.inner:
-        every = exchange.start_scatter(digits, None, index).wait()
-        digits = every[0].copy()
-        for other in every[1:]:
-            more.add_digits_to(digits, np.ascontiguousarray(other), asked)
+        digits = more.total_digits(exchange.start_scatter(digits, None, index).wait(), asked)
     return digits
 
 

@@ -32,8 +32,8 @@ AHEAD = 2
 """Blocks that may be on their way."""
 
 AGAIN = 4096
-"""GPUs see to single entries, and make a product of more moduli, if more than one in so many entries is left: CPUs take
-longer to recompute these.
+"""GPUs decide single entries, and make a product of more moduli, if more than one in so many entries is left. CPUs
+would take longer.
 """
 
 Axes = dict[int, int | None]
@@ -104,23 +104,21 @@ class Piece(NamedTuple):
 
 
 class Landed(Protocol):
-    """This rank's share of a product.
+    """This rank's share of a product."""
 
-    Attributes:
-        pieces: what of it may be uncertified, once complete.
-    """
-
-    pieces: list[Piece]
+    @property
+    def pieces(self) -> list[Piece]:
+        """What of it may be uncertified, after `complete`."""
 
     @property
     def left(self) -> int:
-        """Entries of which pieces would be made."""
+        """How many entries `complete` would turn into pieces."""
 
     def complete(self) -> None:
-        """Make pieces of what is left."""
+        """Turn the entries that are left into pieces, which CPUs decide."""
 
     def close(self) -> None:
-        """Make none: entries are pending one by one."""
+        """Make no pieces: from now on single entries are pending."""
 
     def result(self) -> Any:
         """(rows, columns), once all pieces are decided: an array or a tensor on the backend's device."""
@@ -162,7 +160,7 @@ class Again(Digits, Protocol):
         """Set the pending entries of a share that are proved."""
 
     def leave(self, left: Any, p: int, right: Any, q: int, landed: Any, rows: slice, columns: slice) -> None:
-        """What is pending becomes a piece."""
+        """Make a piece of the entries that are still pending."""
 
 
 class Backend(Digits, Protocol):
@@ -276,12 +274,12 @@ class Product:
         yield from zip(*numbers, strict=True)
 
     def _many(self, left: int) -> bool:
-        """Whether so many entries are left on all ranks together that GPUs see to them."""
+        """Whether so many entries are left on all ranks together that GPUs decide them."""
         return AGAIN * int(self.exchange.total(np.array([left]))[0]) > self.left.count * self.right.count
 
     def _make_again(self, p: int, q: int, landed: Landed) -> None:
-        """Entry by entry, instead of pieces of what is left: certified by magnitudes, or by a product of more moduli
-        where many are left then.
+        """Decide single entries on the GPUs. Magnitudes certify them; where many remain, a product of more moduli
+        rounds them.
         """
         landed.close()
         given = self.left, p, self.right, q

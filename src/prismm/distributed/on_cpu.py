@@ -76,7 +76,7 @@ class OnCpu:
         return CpuLanded([Piece(joined, i, j)])
 
     def again(self, part: int) -> None:
-        """Nothing: what is left is made again by `distributed.again`."""
+        """None: `distributed.again` multiplies again on CPUs."""
 
     def stacked(self, results: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
         """One array."""

@@ -31,6 +31,7 @@ from prismm.cuda.partial.steps import COUNTS, LARGEST, NORM1, NORM2, RESIDUAL, S
 from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.residues.split import STATISTICS
 from prismm.cuda.residues.tables import CertificateTest
+from prismm.distributed.gpu_share import GpuLanded
 from prismm.distributed.inner import Met, Piece, within
 from prismm.errors import EngineError
 
@@ -121,7 +122,7 @@ class OnGpu:
         self, digits: Tensor, left: GpuOperand, p: int, right: GpuOperand, q: int, rows: slice, columns: slice,
         found: list[Special], epilogue: Epilogue | None,
     ) -> GpuLanded:  # fmt: skip
-        """What the GPU certifies, and tiles for the rest."""
+        """Set the entries that the GPU certifies; the others stay in tiles."""
         m, n = digits.shape[2:]
         out = torch.empty(m, n, dtype=_torch_type(self.setting.dtype), device=self.place)
         landed = GpuLanded(out, rows.start, columns.start)
@@ -201,64 +202,6 @@ def _on_cpu(digits: Tensor, i: NDArray[np.int64], j: NDArray[np.int64], setting:
     return np.where(found > (modulus - 1) // 2, found - modulus, found).astype(np.int8)
 
 
-class GpuLanded:
-    """A share of which the GPU has certified what is in no tile.
-
-    Attributes:
-        pieces: see `distributed.inner.Landed`.
-        tiles: rows and columns of the share.
-        piece: makes one of a tile; None where there are none.
-        pending_of_tiles: joins tiles on the GPU instead; gives `pending`.
-        pending: of each real part (m, n) uint8, 1 where an entry has no certificate; of an empty share none.
-        single: of pieces that stand for some entries alone, where these are in the piece, and in the share.
-        out: the entries.
-    """
-
-    def __init__(self, out: Tensor, first_row: int, first_column: int) -> None:
-        self.pieces: list[Piece] = []
-        self.tiles: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        self.piece: Callable[[NDArray[np.int64], NDArray[np.int64]], Piece] | None = None
-        self.pending_of_tiles: Callable[[], list[Tensor]] | None = None
-        self.pending: list[Tensor] = []
-        self.single: list[tuple[Joined, Entries, Tensor]] = []
-        self.out, self._first = out, (first_row, first_column)
-
-    @property
-    def left(self) -> int:
-        """Entries in tiles."""
-        return sum(i.size * j.size for i, j in self.tiles)
-
-    def complete(self) -> None:
-        """Join the tiles on the CPU."""
-        for i, j in self.tiles:
-            assert self.piece is not None
-            self.pieces.append(self.piece(i, j))
-        self.tiles, self.piece, self.pending_of_tiles = [], None, None
-
-    def close(self) -> None:
-        """Join the tiles on the GPU: single entries are pending."""
-        if self.pending_of_tiles is not None:
-            self.pending = self.pending_of_tiles()
-        self.tiles, self.piece, self.pending_of_tiles = [], None, None
-
-    def result(self) -> Tensor:
-        """The entries, those of pieces copied there."""
-        for piece in self.pieces[: len(self.pieces) - len(self.single)]:
-            i, j = (
-                torch.from_numpy(x - first).to(self.out.device)
-                for x, first in zip((piece.rows, piece.columns), self._first, strict=True)
-            )
-            self.out[i[:, None], j] = torch.from_numpy(np.ascontiguousarray(piece.joined.out)).to(self.out.device)
-        for joined, entries, places in self.single:
-            values = torch.from_numpy(real_parts(joined.out)[entries.part][entries.place]).to(self.out.device)
-            self.part(entries.part)[places[:, 0], places[:, 1]] = values
-        return self.out
-
-    def part(self, part: int) -> Tensor:
-        """A real part of the entries."""
-        return torch.view_as_real(self.out)[..., part] if self.out.is_complex() else self.out
-
-
 def blocks_of(
     left: tuple[GpuOperand, int], right: tuple[GpuOperand, int], taken: set[int | None], entry_bytes: int,
     split: Callable[..., Split], multiply: Callable[[Split, Split], Tensor],
@@ -317,7 +260,7 @@ class AgainOnGpu:
         return torch.cat([self.lost[True], self.lost[False]])[None]
 
     def magnitudes(self, left: GpuOperand, p: int, right: GpuOperand, q: int) -> Tensor | None:
-        """Where certificates go by |a||b|."""
+        """Sums of a piece; None where certificates do not go by |a||b|."""
         if not self.backend.work.levels:
             return None
         (x, of_x), (y, of_y) = left.known(p), right.known(q)
@@ -328,7 +271,7 @@ class AgainOnGpu:
         self, sums: Tensor | None, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded, rows: slice,
         columns: slice,
     ) -> int:  # fmt: skip
-        """By magnitudes; how many entries are pending then."""
+        """Certify by magnitudes; returns how many entries are still pending."""
         if not landed.out.numel():
             return 0
         pending = landed.pending[self.part]
@@ -341,7 +284,7 @@ class AgainOnGpu:
         self, digits: Tensor, lost: Tensor, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded,
         rows: slice, columns: slice,
     ) -> None:  # fmt: skip
-        """Set what is proved."""
+        """Set the pending entries whose rounding the digits prove."""
         if not landed.out.numel():
             return
         of_both = torch.cat([lost[0][: left.count][rows], lost[0][left.count :][columns]])
@@ -351,7 +294,7 @@ class AgainOnGpu:
     def leave(
         self, left: GpuOperand, p: int, right: GpuOperand, q: int, landed: GpuLanded, rows: slice, columns: slice
     ) -> None:
-        """What is pending becomes a piece."""
+        """Make a piece of the entries that are still pending."""
         places = landed.pending[self.part].nonzero() if landed.out.numel() else torch.zeros(0, 2)
         if not len(places):
             return
@@ -363,8 +306,7 @@ class AgainOnGpu:
         )  # fmt: skip
         values = landed.part(self.part)[places[:, 0], places[:, 1]]
         real_parts(joined.out)[self.part][r, c] = values.cpu().numpy()
-        landed.pieces.append(Piece(joined, *wholes))
-        landed.single.append((joined, entries, places))
+        landed.single.append((Piece(joined, *wholes), entries, places))
 
 
 class GpuOperand:

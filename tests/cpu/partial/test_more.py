@@ -1,4 +1,4 @@
-"""Entries of pieces that are multiplied again by more moduli: the bits of exact sums, whatever is chosen."""
+"""Entries of pieces that are multiplied again by more moduli have the bits of exact sums, whatever is chosen."""
 
 from dataclasses import replace
 
@@ -122,7 +122,7 @@ def test_the_choice_is_made_of_data_alone(monkeypatch, rng):
 
 
 def test_answers_of_rows_are_those_of_all(forced, rng):
-    """Some rows at a time, with their digits bounded, or at once; and digits add up in any order."""
+    """Answers to some rows at a time are those to all rows at once. Digits add up in any order."""
     a, b = wide(rng, (37, 64), 90), wide(rng, (64, 21), 90)
     known = set_for(a, b, CORRECT)
     entries = Entries(0, np.repeat(np.arange(37), 21), np.tile(np.arange(21), 37))
@@ -142,9 +142,7 @@ def test_answers_of_rows_are_those_of_all(forced, rng):
     assert all(np.array_equal(x.lost[1], whole.lost[1]) for _, x in pieces)
     # Digits of pieces are those of the whole modulo each modulus.
     parts = [next(more.answers(x, y, asked, known))[1] for x, y in halves(a, b)]
-    total = more.Answer(parts[2].digits.copy(), parts[2].lost)
-    for other in parts[:2]:
-        more.add(total, other, asked)
+    total = more.total([parts[2], *parts[:2]], asked)
     modulus = np.array(many_moduli(asked.moduli).moduli)[:, None, None]
     assert not ((total.digits.astype(np.int64) - whole.digits) % modulus).any()
     assert not ((sum(x.digits.astype(np.int64) for x in parts) - whole.digits) % modulus).any()
@@ -206,7 +204,7 @@ def test_sums(factors, dtype, forced, rng):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_addend_where_all_terms_cancel(dtype, forced, rng):
-    """AB is 0, and what is added far below a unit of it: nothing may stand for it."""
+    """AB is 0, and the addend is far below a unit of it: the result is the addend."""
     x, y = (np.ldexp(rng.standard_normal((20, 30)), rng.integers(30, 61, (20, 30))).astype(dtype) for _ in range(2))
     a, b, c = np.concatenate([x, -x], 1), np.concatenate([y.T, y.T]), rng.standard_normal((20, 20)).astype(dtype)
     for alpha in (2.0**1000, -(2.0**500), 2.0**1023, 2.0**-1000):

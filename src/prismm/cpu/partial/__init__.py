@@ -11,7 +11,7 @@ associative and commutative, and start from zeros.
 | `residues.split`, with the shifts of all | what rounding loses, per row and column | sum | 16 a row |
 | `residues.multiply` | digits: a byte for each modulus | `residues.add`: sum modulo each | moduli an entry |
 | `recompute.magnitudes`, of uncertified entries | Σ of 7-bit magnitudes, nonzero products | sum | 16 an entry |
-| `more.answers`, where many are left | digits of up to 49 moduli, what rounding lost | `more.add` | moduli an entry |
+| `more.answers`, where many are left | digits of up to 49 moduli, what rounding lost | `more.total` | moduli an entry |
 | `recompute.exact_sums`, of what that leaves | the exact sum, as limbs of 32 bits in int64 | sum | 8 a limb |
 | `specials.flags`, of rows and columns with Inf or NaN | which specials the sum meets | maximum | 3 an entry |
 

@@ -82,7 +82,7 @@ class Joined:
         outcome: entries by path.
         epilogue: of gemm, or None.
         workers: threads.
-        tried: whether all that takes products was tried on uncertified entries before: their exact sums are left.
+        tried: whether products were tried on the uncertified entries before, so that only their exact sums can help.
     """
 
     out: NDArray[Any]
@@ -151,7 +151,7 @@ class Joined:
         return more.join(answer, asked, (self.rows, self.columns), self.setting, summed, self.workers)
 
     def take(self, asked: Again, value: NDArray[Any], failed: NDArray[np.bool_]) -> None:
-        """Set entries of `join_again`, of the whole request; what is not proved stays uncertified."""
+        """Set the entries of a whole request to `join_again`'s values. Entries that are not proved stay uncertified."""
         rows, columns = np.full(self.out.shape[0], -1), np.full(self.out.shape[1], -1)
         rows[asked.rows], columns[asked.columns] = np.arange(asked.rows.size), np.arange(asked.columns.size)
         for number, each in enumerate(self.uncertified):

@@ -1,4 +1,5 @@
-"""Many uncertified entries of pieces together: their rows and columns are multiplied again, by up to 49 moduli.
+"""Where a product in pieces has many uncertified entries, their rows and columns are multiplied again, by up to 49
+moduli.
 
 A row of A, of which all pieces know the first and the last bit, becomes A' = RN(2^s·a) of at most `left` bits, a column
 of B likewise with `right` (`cpu.many_product`). Digits of the pieces' products add up modulo each modulus, and what
@@ -16,7 +17,7 @@ and modulus.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +29,11 @@ from prismm.core.outcome import Epilogue, for_kernels, real_parts
 from prismm.core.scales import Scales
 from prismm.core.specials import layout
 from prismm.cpu.costs import EXACT_SECONDS, MANY_JOIN_SECONDS, RATES
-from prismm.cpu.engines.integer import CpuEngine, PackedEngine
+from prismm.cpu.engines.integer import CpuEngine
 from prismm.cpu.escalation import shared_bits, used_of
-from prismm.cpu.many_product import as_correction, plain_residues
-from prismm.cpu.partial.residues import SplitPiece, aligned, block_step, multiply_blocks
-from prismm.cpu.partial.scales import NOTHING, UNIT, losses
+from prismm.cpu.many_product import as_correction, join_products, plain_residues
+from prismm.cpu.partial.residues import SplitPiece, multiply_blocks, packed_residues, split_blocks
+from prismm.cpu.partial.scales import NOTHING, UNIT
 from prismm.cpu.partial.setting import Setting, is_packed
 
 if TYPE_CHECKING:
@@ -129,27 +130,32 @@ class Sum(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Of one piece, or of some: digits (moduli, rows, columns), combined by `add`, or by sums in a wider type; and what
-    rounding lost of rows and of columns, (2, ·) as of `scales.losses`, combined by sums.
+    """Of one piece, or of some, combined by `total`.
+
+    Attributes:
+        digits: (moduli, rows, columns); their sums in a wider type serve as well.
+        lost: what rounding lost of rows and of columns, (2, ·) as of `scales.losses`.
     """
 
     digits: NDArray[Any]
     lost: tuple[Index, Index]
 
 
-def add(total: Answer, other: Answer, asked: Again) -> None:
-    """total += other, whose arrays are contiguous. Associative and commutative."""
-    add_digits_to(total.digits, other.digits, asked)
-    for x, y in zip(total.lost, other.lost, strict=True):
-        x += y
+def total(every: Sequence[Answer], asked: Again) -> Answer:
+    """The answers of all pieces together, in any order."""
+    digits = total_digits([each.digits for each in every], asked)
+    rows, columns = (np.sum([each.lost[side] for each in every], axis=0) for side in (0, 1))
+    return Answer(digits, (rows, columns))
 
 
-def add_digits_to(total: NDArray[np.int8], other: NDArray[np.int8], asked: Again) -> None:
-    """total += other modulo each modulus, both contiguous."""
+def total_digits(every: Sequence[NDArray[np.int8]], asked: Again) -> NDArray[np.int8]:
+    """Digits of all pieces, contiguous, added modulo each modulus."""
     from prismm.cpu.kernels.digits import add_digits
 
-    modulus = np.array(many_moduli(asked.moduli).moduli, np.int64)
-    add_digits(total.reshape(asked.moduli, -1), other.reshape(asked.moduli, -1), modulus)
+    modulus, found = np.array(many_moduli(asked.moduli).moduli, np.int64), every[0].copy()
+    for other in every[1:]:
+        add_digits(found.reshape(asked.moduli, -1), other.reshape(asked.moduli, -1), modulus)
+    return found
 
 
 def pays(count: int, setting: Setting) -> bool:
@@ -172,8 +178,8 @@ def choose(
 
     Args:
         entries: uncertified ones.
-        value: (m, n), what is known of the real part: rounded values, not certified where entries are not; 0 where
-            nothing is.
+        value: (m, n), the real part's rounded values. Those of uncertified entries are approximate, or 0 where they are
+            unknown.
         scales: of all rows and columns, of all pieces.
         extents: of `scales.extents`, likewise.
         setting: of the product.
@@ -249,8 +255,8 @@ def _share_left(
 def answers(
     a: NDArray[Any], b: NDArray[Any], asked: Again, setting: Setting, most: int | None = None, workers: int = 1
 ) -> Iterator[tuple[slice, Answer]]:  # fmt: skip
-    """What a piece (m, k) by (k, n) answers, and for which of the rows: at once, or some rows after the other with at
-    most so many bytes of digits at a time, or a row.
+    """A piece (m, k) by (k, n) answers a request: yields the rows in turn, with their answer. Without `most` all rows
+    come at once; with it, as many as have so many bytes of digits, or one.
     """
     x, y = a[asked.rows], b[:, asked.columns]
     x, y = for_kernels(layout(x, asked.part, "left")), for_kernels(layout(y, asked.part, "right"))
@@ -265,58 +271,26 @@ def answers(
         digits = np.zeros((1, asked.moduli, rows.count, columns.count), np.int8)
         if rows.k:
             multiply_blocks(rows, columns, engine, many_moduli(asked.moduli), digits, workers)
-        # A copy, since others' are added to it.
-        yield here, Answer(digits[0], (rows.lost, columns.lost.copy()))
+        yield here, Answer(digits[0], (rows.lost, columns.lost))
 
 
 def _split(x: Floats, side: Side, asked: Again, engine: CpuEngine, workers: int) -> SplitPiece:
-    """Residues of rows (rows, k) or columns (k, columns), as `residues.split`."""
-    left = side == "left"
-    count, k = x.shape if left else x.shape[::-1]
+    """Residues of rows (rows, k) or columns (k, columns)."""
+    left, tables = side == "left", many_moduli(asked.moduli)
     shift, bits = asked.shifts[not left], asked.bits[not left]
-    step = block_step(count, k, asked.moduli, workers)
-    blocks: list[Any] = [None] * len(range(0, count, step))
-    lost = np.zeros((2, count), np.int64)
 
-    def block(index: int) -> None:
-        i0, i1 = index * step, min(count, (index + 1) * step)
-        part = for_kernels(x[i0:i1] if left else x[:, i0:i1])
-        residual2, tiny = np.zeros(i1 - i0), np.zeros(i1 - i0, np.uint8)
-        task = _packed if is_packed(engine) else _plain
-        blocks[index] = i0, i1, task(part, left, shift[i0:i1].copy(), bits, asked.moduli, engine, residual2, tiny)
-        lost[:, i0:i1] = losses(residual2, tiny, k)
+    def residues(part: Floats, here: slice, residual2: Floats, tiny: NDArray[np.uint8]) -> NDArray[Any]:
+        part, part_shift = for_kernels(part), np.ascontiguousarray(shift[here])
+        if is_packed(engine):
+            numbers = offset_bits(bits), *byte_numbers(asked.moduli, bits, left=left), tables.modulus
+            return packed_residues([part], left, part_shift, numbers, engine, residual2, tiny)
+        out = np.empty((asked.moduli, *part.shape), np.int8)
+        plain = part_numbers(asked.moduli, bits, left=left), tables.modulus
+        along = part_shift[:, None] if left else part_shift[None, :]
+        plain_residues(part, along, plain, int(left), out, residual2, tiny)
+        return out.astype(getattr(engine, "dtype", "float64"), copy=False)[None]
 
-    threads.spread(block, list(range(len(blocks))), workers)
-    return SplitPiece(side, k, blocks, lost)
-
-
-def _packed(
-    x: Floats, left: bool, shift: Index, bits: int, moduli: int, engine: Any, residual2: Floats, tiny: NDArray[np.uint8]
-) -> NDArray[Any]:  # fmt: skip
-    """Residues as packed engines read them, (1, moduli, …)."""
-    from prismm.cpu.kernels import packed
-
-    assert isinstance(engine, PackedEngine)
-    (count, k), modulus = x.shape if left else x.shape[::-1], many_moduli(moduli).modulus
-    numbers = offset_bits(bits), *byte_numbers(moduli, bits, left=left), modulus, 0
-    if left:
-        rows = -(-count // engine.row_step) * engine.row_step
-        out = aligned((1, moduli, rows, engine.pitch(k)), np.int8)
-        packed.pack_rows(x, shift, *numbers, out[0], residual2, tiny)
-        return out
-    out = aligned((1, moduli, *engine.panel_shape(count, k)), np.uint32)
-    packed.pack_columns(x, 0, shift, *numbers, out[0], residual2, tiny)
-    return out
-
-
-def _plain(
-    x: Floats, left: bool, shift: Index, bits: int, moduli: int, engine: Any, residual2: Floats, tiny: NDArray[np.uint8]
-) -> NDArray[Any]:  # fmt: skip
-    """Residues as they are, (1, moduli, m, k) or (1, moduli, k, n)."""
-    out = np.empty((moduli, *x.shape), np.int8)
-    numbers = part_numbers(moduli, bits, left=left), many_moduli(moduli).modulus
-    plain_residues(x, shift[:, None] if left else shift[None, :], numbers, int(left), out, residual2, tiny)
-    return out.astype(engine.dtype, copy=False)[None]
+    return split_blocks(x, side, asked.moduli, residues, workers)
 
 
 def join(
@@ -326,39 +300,30 @@ def join(
 
     scales: of all rows and columns, as of the first product. summed: what the entries are.
     """
-    from prismm.cpu.kernels.many import join_many
     from prismm.cpu.kernels.residuals import UNIT as UNIT_OF_ADDENDS
 
     moduli, m, n = answer.digits.shape
-    tables, precision = many_moduli(moduli), setting.result.precision
     rows, columns = (
         _terms(side, which, shift, lost, setting.terms)
         for side, which, shift, lost in zip(scales, (asked.rows, asked.columns), asked.shifts, answer.lost, strict=True)
     )
     # A row that is scaled by less has an entry that is larger.
-    row_shift, column_shift = asked.shifts[0] - summed.power, np.ascontiguousarray(asked.shifts[1])
-    out = np.empty((m, n), np.float64 if precision == 53 else np.float32)
-    failed, nothing = np.zeros((m, n), np.bool_), np.empty((0, 0))
-    # The join reads whole sixteens.
-    width = -(-n // 16) * 16
-    step = max(1, PANEL_BYTES // (4 * moduli * max(width, 1)))
+    row_shift, right = asked.shifts[0] - summed.power, (np.ascontiguousarray(asked.shifts[1]), columns)
+    out = np.empty((m, n), np.float64 if setting.result.precision == 53 else np.float32)
+    failed = np.zeros((m, n), np.bool_)
+    step = max(1, PANEL_BYTES // (4 * moduli * max(n, 1)))
 
     def panel(i0: int) -> None:
         here = slice(i0, min(m, i0 + step))
-        whole = np.zeros((here.stop - i0, moduli, width), np.int32)
-        whole[:, :, :n] = answer.digits[:, here].transpose(1, 0, 2)
-        if summed.negative:
-            np.negative(whole, out=whole)
-        shift, terms, correction = row_shift[here].copy(), np.ascontiguousarray(rows[:, here]), (nothing, nothing)
+        left = row_shift[here].copy(), np.ascontiguousarray(rows[:, here])
+        digits = answer.digits[:, here].astype(np.int32)
+        correction = np.empty((0, 0)), np.empty((0, 0))
         if (given := summed.addend(asked.rows[here], asked.columns)) is not None:
-            correction = as_correction(given, (shift, terms), (column_shift, columns), setting.terms, UNIT_OF_ADDENDS)
-        target, listed = out[here], np.empty(whole.shape[0] * n, np.int32)
-        outs = (target, np.empty((0, 0), np.float32)) if precision == 53 else (nothing, target)
-        count = join_many(
-            whole, tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, shift,
-            column_shift, terms, columns, setting.terms / 4.0, *correction, precision, *outs, listed,
+            correction = as_correction(given, left, right, setting.terms, UNIT_OF_ADDENDS)
+        join_products(
+            -digits if summed.negative else digits, many_moduli(moduli), left, right, setting.terms, correction,
+            out[here], failed[here],
         )  # fmt: skip
-        failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
 
     threads.spread(panel, list(range(0, m, step)), workers)
     return out, failed

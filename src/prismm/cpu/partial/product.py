@@ -51,10 +51,8 @@ def multiply(pieces: Pieces, setting: Setting, *, epilogue: Epilogue | None = No
     if entries := joined.to_certify():
         joined.certify(_total(recompute.magnitudes(a, b, entries, exponents, setting, workers) for a, b in pieces))
     for again in joined.to_multiply_again(extents):
-        found_again = [answer for a, b in pieces for _, answer in more.answers(a, b, again, setting, workers=workers)]
-        for other in found_again[1:]:
-            more.add(found_again[0], other, again)
-        joined.take(again, *joined.join_again(again, found_again[0]))
+        every = [answer for a, b in pieces for _, answer in more.answers(a, b, again, setting, workers=workers)]
+        joined.take(again, *joined.join_again(again, more.total(every, again)))
     for asked in joined.to_recompute(extents):
         joined.recompute(asked, _total(recompute.exact_sums(a, b, asked, shifts, workers) for a, b in pieces))
     for asked in joined.to_compare(extents):

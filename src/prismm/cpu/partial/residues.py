@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,32 +49,52 @@ def split(x: NDArray[Any], side: Side, shift: NDArray[np.int64], setting: Settin
     pieces.
     """
     environment.check_arithmetic()
-    left, splitter = side == "left", setting.splitter
-    count, k = (x.shape[0], x.shape[1]) if left else (x.shape[1], x.shape[0])
-    step = block_step(count, k, setting.moduli * splitter.residue_parts, workers)
+    splitter = setting.splitter
+    task = _packed if is_packed(splitter.engine) else _plain
+
+    def residues(part: NDArray[Any], here: slice, residual2: NDArray[np.float64], tiny: NDArray[np.uint8]) -> Any:
+        return task(part, side == "left", np.ascontiguousarray(shift[here]), splitter, residual2, tiny)
+
+    return split_blocks(x, side, setting.moduli * splitter.residue_parts, residues, workers)
+
+
+def split_blocks(
+    x: NDArray[Any], side: Side, planes: int, residues: Callable[..., NDArray[Any]], workers: int
+) -> SplitPiece:  # fmt: skip
+    """Residues in blocks of rows (left) or columns (right).
+
+    Args:
+        x: (rows, k) or (k, columns).
+        side: "left" or "right".
+        planes: of residues, in all.
+        residues: returns a block's residues. It gets the block's vectors, their slice of all, and two arrays: to the
+            one it adds Σδ², and it flags in the other where elements scaled to next to nothing.
+        workers: threads.
+    """
+    left = side == "left"
+    count, k = x.shape if left else x.shape[::-1]
+    step = _block_step(count, k, planes, workers)
     blocks: list[Any] = [None] * len(range(0, count, step))
     lost = np.zeros((2, count), np.int64)
 
     def block(index: int) -> None:
-        i0, i1 = index * step, min(count, (index + 1) * step)
-        part = x[i0:i1] if left else x[:, i0:i1]
-        residual2, tiny = np.zeros(i1 - i0), np.zeros(i1 - i0, np.uint8)
-        piece = np.ascontiguousarray(shift[i0:i1])
-        residues = (_packed if is_packed(splitter.engine) else _plain)(part, left, piece, splitter, residual2, tiny)
-        blocks[index] = i0, i1, residues
-        lost[:, i0:i1] = losses(residual2, tiny, k)
+        here = slice(index * step, min(count, (index + 1) * step))
+        size = here.stop - here.start
+        residual2, tiny = np.zeros(size), np.zeros(size, np.uint8)
+        blocks[index] = here.start, here.stop, residues(x[here] if left else x[:, here], here, residual2, tiny)
+        lost[:, here] = losses(residual2, tiny, k)
 
     threads.spread(block, list(range(len(blocks))), workers)
     return SplitPiece(side, k, blocks, lost)
 
 
-def block_step(count: int, k: int, planes: int, workers: int) -> int:
+def _block_step(count: int, k: int, planes: int, workers: int) -> int:
     """Rows or columns of a block of so many in all, for so many planes of residues."""
     step = max(32, min(PackedEngine.widest_block, PackedEngine.block_bytes // (planes * max(k, 1))) // 32 * 32)
     return max(1, -(-count // (workers * -(-count // (step * workers)))) + 31 & ~31) if count else step
 
 
-def aligned(shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
+def _aligned(shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[Any]:
     """Zeros from a cache line on, where tiles begin."""
     size = math.prod(shape) * np.dtype(kind).itemsize
     memory = np.zeros(size + 64, np.uint8)
@@ -86,29 +107,37 @@ def _packed(
     tiny: NDArray[np.uint8],
 ) -> NDArray[Any]:  # fmt: skip
     """Residues as the packed engines read them, (parts, moduli, …)."""
+    tables = byte_tables(splitter.moduli)
+    table, offset = (tables.left, tables.left_offset) if left else (tables.right, tables.right_offset)
+    numbers = tables.bits, table, offset, splitter.system.modulus
+    return packed_residues(real_parts(x), left, shift, numbers, splitter.engine, residual2, tiny)
+
+
+def packed_residues(
+    parts: Sequence[NDArray[Any]], left: bool, shift: NDArray[np.int64], numbers: tuple[Any, ...], engine: CpuEngine,
+    residual2: NDArray[np.float64], tiny: NDArray[np.uint8],
+) -> NDArray[Any]:  # fmt: skip
+    """Residues as packed engines read them, (planes, moduli, …): of one real part, or of two and their sum.
+
+    numbers: bits, table (moduli, ·), offsets and moduli, as `kernels.packed` takes them.
+    """
     from prismm.cpu.kernels import packed
 
-    engine, tables = splitter.engine, byte_tables(splitter.moduli)
     assert isinstance(engine, PackedEngine)
-    count, k = (x.shape[0], x.shape[1]) if left else (x.shape[1], x.shape[0])
-    head = splitter.residue_parts, len(splitter.system.moduli)
-    modulus = splitter.system.modulus
-    parts = [for_kernels(part) for part in real_parts(x)]
+    count, k = parts[0].shape if left else parts[0].shape[::-1]
+    _, table, _, modulus = numbers
+    head = 3 if len(parts) == 2 else 1, len(table)
     if left:
         rows = -(-count // engine.row_step) * engine.row_step
-        out = aligned((*head, rows, engine.pitch(k)), np.int8)
+        out = _aligned((*head, rows, engine.pitch(k)), np.int8)
         for index, part in enumerate(parts):
-            packed.pack_rows(
-                part, shift, tables.bits, tables.left, tables.left_offset, modulus, 0, out[index], residual2, tiny
-            )
+            packed.pack_rows(for_kernels(part), shift, *numbers, 0, out[index], residual2, tiny)
         if len(parts) == 2:
             packed.add_packed_rows(out[0], out[1], 0, count, k, modulus, out[2])
         return out
-    wide = aligned((*head, *engine.panel_shape(count, k)), np.uint32)
+    wide = _aligned((*head, *engine.panel_shape(count, k)), np.uint32)
     for index, part in enumerate(parts):
-        packed.pack_columns(
-            part, 0, shift, tables.bits, tables.right, tables.right_offset, modulus, 0, wide[index], residual2, tiny
-        )
+        packed.pack_columns(for_kernels(part), 0, shift, *numbers, 0, wide[index], residual2, tiny)
     if len(parts) == 2:
         packed.add_packed_columns(wide[0], wide[1], modulus, wide[2])
     return wide

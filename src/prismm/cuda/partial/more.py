@@ -1,5 +1,5 @@
-"""A product of pieces made again by more moduli on a GPU, for correct rounding: tensors in and out, as of
-`cuda.partial.steps`.
+"""Single uncertified entries of a product of pieces on a GPU: certified by magnitudes, or rounded by a product of more
+moduli. Tensors in and out, as of `cuda.partial.steps`.
 
 A' = RN(2^s·a) has as many bits as the moduli hold for sums of so many terms, half of them on each side. The digits of
 all pieces, and whether a vector lost bits on any, decide: |C' - 2^(s+t)·AB| <= ½‖B'‖₁ + ½‖A'‖₁ + K/4, of the norms of
@@ -12,14 +12,13 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.core.many_moduli import many_moduli, room
 from prismm.cuda.launch.arguments import ADDEND, LEFT, OUT, RIGHT, A, B, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import result_of, vectors_of
 from prismm.cuda.partial import steps
 from prismm.cuda.partial.steps import LARGEST, Split, Work, alignments_of, view_of
-from prismm.cuda.residues.product import digits_shape, multiply_anywhere
-from prismm.cuda.residues.recompute import SYSTEMS, ManyTables, many_tables
+from prismm.cuda.residues.product import multiply_anywhere
+from prismm.cuda.residues.recompute import SYSTEMS, ManyTables, bits_of, many_tables
 from prismm.cuda.residues.split import SplitVectors
 from prismm.cuda.residues.tables import join_constants
 from prismm.cuda.views import Result, Vectors, _ceil
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 VECTORS, TERMS, BLOCK = 32, 64, 512
 """Vectors and elements that a program splits, and entries that it joins."""
 
-_LIMB_BITS, _LIMBS = 40, 9
 _WARPS = 8
 
 
@@ -55,9 +53,9 @@ class More:
 
     @property
     def bits(self) -> tuple[int, int]:
-        """Of rows, and of columns: |C'| <= K·2^(left + right) stays within the system's room."""
-        bits = room(self.moduli) - max(self.work.terms - 1, 0).bit_length()
-        return bits // 2, bits - bits // 2
+        """Of rows, and of columns."""
+        left, right, _ = bits_of(self.moduli, self.work.terms)
+        return left, right
 
     @property
     def tables(self) -> ManyTables:
@@ -117,10 +115,7 @@ def multiply(left: Split, right: Split, more: More) -> torch.Tensor:
 
 def empty_digits(m: int, n: int, more: More) -> torch.Tensor:
     """(1, moduli, m, n): memory for digits, laid out as those of `multiply`."""
-    import torch
-
-    planes, rows, pitch = digits_shape(m, n, more.moduli)
-    return torch.empty(1, planes, rows, pitch, dtype=torch.uint8, device=more.work.place)[..., :n]
+    return steps.room_for_digits(1, more.moduli, m, n, more.work.place)
 
 
 def add(found: torch.Tensor, more: More, into: torch.Tensor | None = None) -> torch.Tensor:
@@ -142,12 +137,10 @@ def join(
         pending: (m, n) uint8, contiguous: 1 where an entry is wanted, and afterwards where one is left.
         more: of the real part.
     """
-    import torch
 
     shape = digits.shape[2], digits.stride(2)
     program = _joining(shape, result_of(out[None]), alignments_of(digits, out), more)
-    statistics = (x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns))
-    steps.run(program, digits, out, *statistics, lost, b=pending)
+    steps.run(program, digits, out, *steps.as_bytes(rows, columns), lost, b=pending)
 
 
 @functools.lru_cache(maxsize=64)
@@ -158,8 +151,7 @@ def _joining(shape: tuple[int, int], out: Result, alignments: tuple[int, int, in
 
     program, work, (left_bits, right_bits) = Program(alignments), more.work, more.bits
     rows, pitch = shape
-    # The last of the systems: of the most moduli.
-    below = _LIMB_BITS * (_LIMBS - many_moduli(more.moduli).limbs)
+    _, _, below = bits_of(more.moduli, work.terms)
     program.launch(
         join_more, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.uint8), *_strided(out, work.parts),
         BufferView(B, 0, torch.uint8), BufferView(LEFT, 0, torch.int64), BufferView(RIGHT, 0, torch.int64),
@@ -218,12 +210,10 @@ def certify(
     sums: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, out: torch.Tensor, pending: torch.Tensor, more: More
 ) -> None:  # fmt: skip
     """Entries whose value the sums of all pieces (2, m, n) certify are pending no more; the rest: as of `join`."""
-    import torch
 
     program = _certifying(result_of(out[None]), alignments_of(sums, out), more)
-    statistics = (x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns))
     # A copy: a kernel's arguments are multiples of 16 bytes.
-    steps.run(program, sums[0], out, *statistics, pending, b=sums[1].clone())
+    steps.run(program, sums[0], out, *steps.as_bytes(rows, columns), pending, b=sums[1].clone())
 
 
 @functools.lru_cache(maxsize=64)

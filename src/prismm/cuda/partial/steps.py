@@ -202,6 +202,27 @@ def behind(x: SplitVectors, base: int) -> SplitVectors:
     return replace(x, planes=replace(x.planes, base=base))
 
 
+def as_bytes(*statistics: torch.Tensor) -> list[torch.Tensor]:
+    """Statistics as memory behind LEFT and RIGHT."""
+    import torch
+
+    return [x.contiguous().view(-1).view(torch.uint8) for x in statistics]
+
+
+def _combined(
+    shape: tuple[int, ...], out: Result, work: Work
+) -> tuple[BufferView, SplitVectors, SplitVectors]:  # fmt: skip
+    """Where a join finds the digits of all pieces, and the statistics of both sides."""
+    import torch
+
+    place = BufferView(A, 0, torch.uint8, shape)
+    left, right = (
+        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
+        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
+    )
+    return place, left, right
+
+
 def digits_in(memory: torch.Tensor, place: BufferView, groups: int, m: int, n: int) -> torch.Tensor:
     """Digits (groups, moduli, m, n) in a program's workspace."""
     _, planes, rows, pitch = place.shape
@@ -211,10 +232,15 @@ def digits_in(memory: torch.Tensor, place: BufferView, groups: int, m: int, n: i
 
 def empty_digits(m: int, n: int, work: Work) -> torch.Tensor:
     """(groups, moduli, m, n): memory for digits, laid out as those of `multiply`."""
+    return room_for_digits(work.groups, work.moduli, m, n, work.place)
+
+
+def room_for_digits(groups: int, moduli: int, m: int, n: int, place: torch.device) -> torch.Tensor:
+    """`empty_digits` of so many planes."""
     import torch
 
-    _, rows, pitch = digits_shape(m, n, work.moduli)
-    return torch.empty(work.groups, work.moduli, rows, pitch, dtype=torch.uint8, device=work.place)[..., :n]
+    planes, rows, pitch = digits_shape(m, n, moduli)
+    return torch.empty(groups, planes, rows, pitch, dtype=torch.uint8, device=place)[..., :n]
 
 
 def add(found: torch.Tensor, work: Work, into: torch.Tensor | None = None) -> torch.Tensor:
@@ -271,7 +297,7 @@ def join(
 
     shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
     program, flags = _joining(shape, result_of(out[None]), alignments_of(digits, out), work)
-    memory = run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
+    memory = run(program, digits, out, *as_bytes(rows, columns))
     found = memory[flags.offset : flags.offset + 4 * flags.shape[1] * flags.shape[2] * flags.shape[3]]
     return found.view(torch.int32).view(flags.shape[1:])
 
@@ -286,7 +312,7 @@ def finish(
 
     shape = 1, work.groups * work.moduli, digits.shape[2], digits.stride(2)
     program, (tiles, entries) = _finishing(shape, result_of(out[None]), alignments_of(digits, out), work)
-    memory = run(program, digits, out, *(x.contiguous().view(-1).view(torch.uint8) for x in (rows, columns)))
+    memory = run(program, digits, out, *as_bytes(rows, columns))
     word, bits = (
         memory[x.offset : x.offset + 4 * math.prod(x.shape)].view(torch.int32).view(x.shape[1:])
         for x in (tiles, entries)
@@ -307,11 +333,7 @@ def _finishing(
 ) -> tuple[Program, tuple[BufferView, BufferView]]:
     import torch
 
-    program, place = Program(alignments), BufferView(A, 0, torch.uint8, shape)
-    left, right = (
-        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
-        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
-    )
+    program, (place, left, right) = Program(alignments), _combined(shape, out, work)
     flags = allocate_flags(program, out, work.test)
     counts, uncertified = program.allocate(torch.int64, 4), program.allocate(torch.int64, 1)
     program.zero(counts)
@@ -328,13 +350,7 @@ def _finishing(
 def _joining(
     shape: tuple[int, ...], out: Result, alignments: tuple[int, int, int], work: Work
 ) -> tuple[Program, BufferView]:
-    import torch
-
-    program, place = Program(alignments), BufferView(A, 0, torch.uint8, shape)
-    left, right = (
-        SplitVectors(place, BufferView(base, 0, torch.int64), 1, vectors, work.terms)
-        for base, vectors in ((LEFT, out.m), (RIGHT, out.n))
-    )
+    program, (place, left, right) = Program(alignments), _combined(shape, out, work)
     flags, _ = allocate_flags(program, out, work.test)
     join_ordinary(program, place, out, left, right, work.table, work.test, work.device, flags)
     return program, flags

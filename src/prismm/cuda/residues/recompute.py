@@ -162,12 +162,19 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
     )
 
 
+def bits_of(moduli: int, terms: int) -> tuple[int, int, int]:
+    """Bits of rows and of columns in sums of so many terms, and bits of the limbs below P.
+
+    |C'| <= k·2^(left + right) stays within the room of the system (`core.many_moduli`).
+    """
+    bits = room(moduli) - max(terms - 1, 0).bit_length()
+    return bits // 2, bits - bits // 2, 40 * (_LIMBS - many_moduli(moduli).limbs)
+
+
 @functools.lru_cache(maxsize=1024)
 def rungs(terms: int, panels: tuple[Panels, ...], device: torch.device) -> torch.Tensor:
-    """(systems, 9) int32: moduli, bits of rows and of columns for sums of so many terms, bits of the limbs below P,
-    rows, columns and matrices of panels, and where residues of columns and digits begin, as `kernels.many` counts.
-
-    |C'| <= k·2^(left + right) stays within the room of each (`core.many_moduli`).
+    """(systems, 9) int32: moduli, `bits_of` them, rows, columns and matrices of panels, and where residues of columns
+    and digits begin, as `kernels.many` counts.
     """
     import torch
 
@@ -175,9 +182,7 @@ def rungs(terms: int, panels: tuple[Panels, ...], device: torch.device) -> torch
     for panel in panels:
         height, width, group, moduli = panel
         of_rows, of_columns, _ = panel.spaces(terms)
-        bits = room(moduli) - max(terms - 1, 0).bit_length()
-        below = 40 * (_LIMBS - many_moduli(moduli).limbs)
-        rows.append([moduli, bits // 2, bits - bits // 2, below, height, width, group])
+        rows.append([moduli, *bits_of(moduli, terms), height, width, group])
         # Both are multiples of a tile: a panel's vectors, and the pitch, are of 128.
         rows[-1] += [of_rows >> 14, of_rows + of_columns >> 14]
     return torch.tensor(rows, dtype=torch.int32).to(device)
