@@ -24,7 +24,7 @@ SHAPES = [
     (1, 1, 1), (16, 64, 32), (5, 60, 7), (33, 61, 33), (47, 100, 65), (49, 63, 31), (96, 1088, 40), (100, 65, 97),
     (48, 1024, 32), (20, 1025, 33), (65, 2113, 35), (17, 2561, 33), (50, 5200, 64), (70, 5185, 20), (16, 65600, 40),
 ]  # fmt: skip
-"""Strips of 16, 32 and 48 rows, panels cut short, one and more passes over k, one and more spans."""
+"""Strips of 16 and 32 rows, panels cut short, one and more passes over k, one and more spans."""
 
 
 def aligned(shape, dtype, fill, rng):
@@ -48,13 +48,13 @@ def operands(a, b, rng):
 
 
 def scratch(rows, panels, count, rng):
-    digits = aligned((-(-rows // 48), panels, count, 48, 32), np.int8, None, rng)
+    digits = aligned((-(-rows // amx.STRIP_ROWS), panels, count, amx.STRIP_ROWS, 32), np.int8, None, rng)
     return aligned((amx.SCRATCH_BYTES,), np.int8, None, rng), np.zeros((count, 4), np.int32), digits
 
 
 def check(digits, a, b, moduli, rows=slice(None)):
     m, n = a.shape[1], b.shape[2]
-    found = digits.transpose(0, 3, 2, 1, 4).reshape(digits.shape[0] * 48, len(moduli), -1)[:m, :, :n].astype(np.int64)
+    found = digits.transpose(0, 3, 2, 1, 4).reshape(digits.shape[0] * amx.STRIP_ROWS, len(moduli), -1)[:m, :, :n].astype(np.int64)
     for which, q in enumerate(moduli):
         exact = a[which].astype(np.int64) @ b[which].astype(np.int64)
         wanted = (exact + q // 2) % q - q // 2
@@ -124,7 +124,7 @@ def test_the_same_code_on_an_emulated_unit(shape, rng):
         with np.errstate(over="ignore"):
             digits_of(x, y, 0, x.shape[1], 0, y.shape[1], k, np.array(moduli, float), tiles, tables, digits)
         check(digits, a, b, moduli)
-        tiles_of_rows = sum(min(3, -(-(m - i) // 16)) for i in range(0, m, 48))
+        tiles_of_rows = sum(min(2, -(-(m - i) // 16)) for i in range(0, m, amx.STRIP_ROWS))
         assert unit.operations == 2 * 2 * tiles_of_rows * y.shape[1] * -(-k // 64) + 2, "and the last reduction's step"
 
 
@@ -152,9 +152,9 @@ def test_assembly_for_a_unit():
     tiles = "tilestored", "tilezero", "tdpbsud", "tileloaddt1", "tileloadd"
     others = "ldtilecfg", "tilerelease", "vpdpbusd"
     told = assembly("sapphirerapids", features, kernels, "|".join((*tiles, *others)))
-    # Micro-kernels of 48, 32 and 16 rows, and one of 16 for the last tile's reduction; steps stand twice in each, with
+    # Micro-kernels of 32 and 16 rows, and one of 16 for the last tile's reduction; steps stand twice in each, with
     # and without a reduction beside them. Sums are loaded again but in the last one, which begins with zeros.
-    talls = 3, 2, 1, 1
+    talls = 2, 1, 1
     steps = [word[0] for tall in talls for word in amx.ORDER[tall].split()]
     sums = sum(2 * tall for tall in talls)
     for kernel in kernels:

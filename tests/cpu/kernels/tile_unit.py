@@ -52,7 +52,7 @@ class Unit:
 def _micro(unit: Unit, tall: int, modulus_of: dict[int, int]) -> Any:
     def micro(
         a: Any, pitch: Any, panel: Any, steps: Any, fresh: Any, here: Any, before: Any, before_a: Any,
-        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any,
+        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any, ahead_a: Any,
     ) -> None:  # fmt: skip
         a, panel, here, before, before_a = int(a), int(panel), int(here), int(before), int(before_a)
         assert here % 64 == 0 and panel % 64 == 0, "tiles start at a cache line"
@@ -92,7 +92,8 @@ def _micro(unit: Unit, tall: int, modulus_of: dict[int, int]) -> Any:
 
 
 def _begin_with(digits: Any, tile: Any) -> None:
-    at(tile, 48 * 32, "i4")[:] = at(digits, 48 * 32, "i1")
+    size = amx.STRIP_ROWS * amx.PANEL
+    at(tile, size, "i4")[:] = at(digits, size, "i1")
 
 
 def emulated(modulus: np.ndarray, tables: np.ndarray) -> tuple[Any, Unit]:
@@ -104,7 +105,7 @@ def emulated(modulus: np.ndarray, tables: np.ndarray) -> tuple[Any, Unit]:
         code = function.py_func
         return FunctionType(code.__code__, {**code.__globals__, **others}, code.__name__, None, code.__closure__)
 
-    micros = {name: _micro(unit, tall, places) for name, tall in (("_micro1", 1), ("_micro2", 2), ("micro3", 3))}
+    micros = {name: _micro(unit, tall, places) for name, tall in (("_micro1", 1), ("micro2", 2))}
     multiply = plain(
         amx._multiply, _factors=amx._factors.py_func, _block_strips=amx.block_strips,
         _span_steps=amx.span_steps, _begin_with=_begin_with, **micros,

@@ -41,7 +41,7 @@ from prismm.cpu.kernels.byte_unit import add_pairs, declared, dot, everywhere, n
 from prismm.cpu.kernels.lanes import loop, number
 from prismm.cpu.kernels.vnni import CHUNK
 
-STRIP_ROWS, PANEL = 48, 32
+STRIP_ROWS, PANEL = 32, 32
 """Rows and columns of a tile."""
 
 DEPTH = 16
@@ -50,8 +50,8 @@ DEPTH = 16
 BLOCK_BYTES = 720 << 10
 """Bytes of A that stay in an L2 cache of 2 MiB while the panels of a modulus pass by."""
 
-MOST_STRIPS = 20
-"""Strips of 48 rows that are multiplied by all panels of a modulus before the next ones, at most."""
+MOST_STRIPS = 30
+"""Strips that are multiplied by all panels of a modulus before the next ones, at most."""
 
 SPAN, CUT = 40, 1 << 16
 """Steps of 64 in k of a span, at most, and the longest inner dimension that is cut into such."""
@@ -94,17 +94,20 @@ _V32, _VF, _B16 = ir.VectorType(_I32, 16), ir.VectorType(_F32, 16), ir.VectorTyp
 _POINTER = _I8.as_pointer()
 
 ORDER = {
-    3: "a06 b07 d00 b17 d01 a16 d11 b07 d10 a26 d20 b17 d21",
     2: "b06 a04 b17 d00 a15 d01 d10 d11",
     1: "b06 a04 b17 d00 d01",
 }
-"""A step of 64 in k for strips of 48, 32 and 16 rows: loads (matrix, which 16 rows or columns, register), and products
+"""A step of 64 in k for strips of 32 and 16 rows: loads (matrix, which 16 rows or columns, register), and products
 (which rows, which columns)."""
 
-AHEAD = 4
-"""Lines of the next panel that are fetched into the L2 cache beside a step: ten strips fetch all 32 of every step."""
+AHEAD = 3
+"""Lines of the next panel that are fetched into the L2 cache beside a step: eleven strips fetch all 32 of every step."""
 
-_BESIDE = 8
+ROWS_AHEAD = 2
+"""Rows of the next strip of A, in the same place of the next block or modulus, of which a line each is fetched beside a
+step: the last sixteen panels fetch all 32."""
+
+_BESIDE = 4
 """Rows of the earlier tile that are reduced beside a step."""
 
 
@@ -203,7 +206,7 @@ def _micro(tall: int) -> Any:
     """The micro-kernel for 16·tall rows and 32 columns, as an intrinsic (see `micro3`)."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead = args
+        a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead, ahead_a = args
         prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         to_l2 = [ir.Constant(_I32, x) for x in (0, 2, 1)]  # a read, of data, for the L2 cache
         reduction = _Reduction(b, before, before_a, pitch, tail, keep, target, table)
@@ -211,8 +214,11 @@ def _micro(tall: int) -> Any:
 
         def step(index: Any) -> None:
             x, y = b.add(a, b.mul(index, number(64))), b.add(panel, b.mul(index, number(64 * PANEL)))
-            for line in range(AHEAD):
-                place = b.add(ahead, b.add(b.mul(index, number(64 * AHEAD)), number(64 * line)))
+            lines = [b.add(b.mul(index, number(64 * AHEAD)), number(64 * line)) for line in range(AHEAD)]
+            lines = [b.add(ahead, line) for line in lines]
+            first = b.add(ahead_a, b.mul(index, number(64)))
+            lines += [b.add(first, b.mul(pitch, number(row))) for row in range(ROWS_AHEAD)]
+            for place in lines:
                 b.call(prefetch, [_pointer(b, place), *to_l2])
             held: dict[tuple[str, str], int] = {}
             for what in ORDER[tall].split():
@@ -284,16 +290,16 @@ def _micro(tall: int) -> Any:
     @intrinsic
     def micro(
         typingctx: Any, a: Any, pitch: Any, panel: Any, steps: Any, fresh: Any, here: Any, before: Any, before_a: Any,
-        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any,
+        before_rows: Any, tail: Any, keep: Any, target: Any, table: Any, ahead: Any, ahead_a: Any,
     ) -> Any:  # fmt: skip
         address, count = types.uintp, types.intp
         kinds = (address, count, address, count, count, address, address, address, count, count, count)
-        return types.void(*kinds, address, address, address), codegen
+        return types.void(*kinds, address, address, address, address), codegen
 
     return micro
 
 
-_micro1, _micro2, micro3 = (_micro(tall) for tall in (1, 2, 3))
+_micro1, micro2 = _micro(1), _micro(2)
 """micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead): int32
 `here` (48, 32) = itself, or zeros where `fresh`, plus 48 rows at a, `pitch` bytes apart, times a panel, over steps >= 1
 of 64 in k. On the way the tile `before`, of `before_rows` (a multiple of 8, or 0) rows at before_a, whose offsets stand
@@ -367,6 +373,12 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
         for s0 in range(0, strips, block):
             for k0 in range(0, steps, span):
                 length = min(span, steps - k0)
+                # The rows that are multiplied next: of the next span, block or modulus.
+                following = base + s0 * STRIP_ROWS * pitch + 64 * (k0 + span)
+                if k0 + span >= steps and s0 + block < strips:
+                    following = base + (s0 + block) * STRIP_ROWS * pitch
+                elif k0 + span >= steps:
+                    following = base + left.strides[0]
                 passes = (length + DEPTH - 1) // DEPTH
                 # Passes of equal length: a short last one would load and store all sums for few steps.
                 share = (length + passes - 1) // passes
@@ -392,15 +404,17 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                             # The strips of a block share the fetch of the next panel: each goes on where the one before
                             # it ends.
                             ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
-                            tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
+                            row = max(0, ROWS_AHEAD * (p - panels) + STRIP_ROWS)
+                            ahead_a = np.uint64(following + ((strip - s0) * STRIP_ROWS + row) * pitch + 64 * h)
+                            # In the panels before these it stays where it is.
+                            ahead_a = ahead_a if ROWS_AHEAD * (panels - p) <= STRIP_ROWS else here_a
+                            tall = min(2, (rows - strip * STRIP_ROWS + 15) // 16)
                             given = (
                                 here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,
-                                target, table, ahead,
+                                target, table, ahead, ahead_a,
                             )  # fmt: skip
-                            if tall == 3:
-                                micro3(*given)
-                            elif tall == 2:
-                                _micro2(*given)
+                            if tall == 2:
+                                micro2(*given)
                             else:
                                 _micro1(*given)
                             # Reduced just now: until another tile is complete there is nothing to do beside the
@@ -416,7 +430,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     here = here + np.uint64(4 * size) if here == before else here
     a, b = np.uint64(left.ctypes.data + first * pitch), np.uint64(right.ctypes.data + panel * right.strides[1])
     one = np.int64(1)
-    _micro1(a, pitch, b, one, one, here, before, before_a, before_rows, tail, keep, target, table, b)
+    _micro1(a, pitch, b, one, one, here, before, before_a, before_rows, tail, keep, target, table, b, a)
 
 
 @device
