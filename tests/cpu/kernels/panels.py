@@ -6,7 +6,7 @@ import numpy as np
 
 from prismm.core.jit import kernel
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS
-from prismm.cpu.kernels.finish import scratch
+from prismm.cpu.kernels.finish import block_extremes, scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
 
@@ -29,11 +29,15 @@ def join_panels(
 ):  # fmt: skip
     """Join digits (3, strips, panels, moduli, 48, 32): the count of `failed`."""
     work, edge, flags = scratch(PANEL * ROWS)
+    extremes = block_extremes(
+        np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     given = (
         digits[0], digits[1], digits[2], np.int64(0), row_shift.size, limbs, modulus, reciprocal, weights, product,
         quotient, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts,
         column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, np.int64(0), work, edge,
-        flags,
+        flags, extremes,
     )  # fmt: skip
     if part == 0:
         return join_strips(*given)

@@ -10,7 +10,7 @@ bits that feed the same `finish` as every join.
 import numpy as np
 
 from prismm.core.jit import device, device_any_order, fma, kernel
-from prismm.cpu.kernels.finish import finish, scratch
+from prismm.cpu.kernels.finish import block_extremes, finish, scratch
 from prismm.cpu.kernels.join import STRIP
 from prismm.cpu.kernels.scale import two_factors
 
@@ -153,6 +153,10 @@ def direct_product(
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
     work, edge, flags = scratch(STRIP)
+    extremes = block_extremes(
+        np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     # The sums are C' itself: no multiple of a modulus is taken off.
     nothing = np.zeros(LIMBS)
     count = 0
@@ -177,6 +181,6 @@ def direct_product(
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
                 low, failed,
-                count, w, work, edge, flags,
+                count, w, work, edge, flags, extremes,
             )  # fmt: skip
     return count

@@ -168,6 +168,76 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
 
 
 @device
+def _extremes(size, terms, power, counts):
+    """Of each `size` rows or columns: the least power, the largest of each of the four terms, and the least counts. One
+    without any terms counts for nothing: its bounds are 0 and pass.
+    """
+    groups = (power.size + size - 1) // size
+    least = np.full(groups, np.int64(1) << 40)
+    most = np.zeros((groups, 4))
+    fewest = np.full((groups, counts.shape[1]), np.int64(1) << 40)
+    for j in range(power.size):
+        if terms[0, j] == 0.0 and terms[1, j] == 0.0 and terms[2, j] == 0.0 and terms[3, j] == 0.0:
+            continue
+        g = j // size
+        least[g] = min(least[g], power[j])
+        for x in range(4):
+            # What is no number stays.
+            if terms[x, j] > most[g, x] or terms[x, j] != terms[x, j]:
+                most[g, x] = terms[x, j]
+        for p in range(counts.shape[1]):
+            fewest[g, p] = min(fewest[g, p], counts[j, p])
+    return least, most, fewest
+
+
+@device
+def block_extremes(
+    height, width, mode, row_terms, row_power, row_counts, column_terms, column_power, column_counts
+):  # fmt: skip
+    """What `finish_block` needs to certify blocks of so many rows and columns whole: `_extremes` of both; without
+    MAGNITUDE of nothing.
+    """
+    m, n = (row_power.size, column_power.size) if mode == 2 else (0, 0)
+    rows = _extremes(height, row_terms, row_power[:m], row_counts)
+    columns = _extremes(width, column_terms, column_power[:n], column_counts)
+    return height, width, rows, columns
+
+
+@device
+def _block_certified(unit, i, j0, terms, k, magnitude_kappa, extremes):
+    """Whether `pigeonhole` certifies every entry of the block at (i, j0).
+
+    Bounds (`bounds`) grow with terms, what they need with bounds, and hits with counts; each operation is rounded
+    monotonically. So where the largest terms, the least power and the least counts pass, each row and column does.
+    """
+    height, width, rows, columns = extremes
+    row_least, row_most, row_fewest = rows
+    column_least, column_most, column_fewest = columns
+    r, c = i // height, j0 // width
+    n1a, da, n2a, fa = row_most[r, 0], row_most[r, 1], row_most[r, 2], row_most[r, 3]
+    n1b, db, n2b, fb = column_most[c, 0], column_most[c, 1], column_most[c, 2], column_most[c, 3]
+    e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
+    e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
+    bound = e2 if e2 < e1 else e1
+    needed = bound * power_of_two(-unit) * magnitude_kappa
+    return pigeonhole(row_fewest, r, column_fewest, c, k, row_least[r] + column_least[c], needed, unit)
+
+
+@device
+def _clear(flags, rows, pitch, w):
+    """Take `fail` off the entries of a block, but for `hard` ones: magnitudes say nothing of overflow. Returns 0 where
+    no flag is left.
+    """
+    left = np.int64(0)
+    for r in range(rows):
+        hard, fail = words(flags, 0, r * pitch, (w + 7) // 8), words(flags, 1, r * pitch, (w + 7) // 8)
+        for eight in range(hard.size):
+            fail[eight] &= hard[eight]
+            left |= hard[eight]
+    return left
+
+
+@device
 def _error(m, t, bound):
     """A bound of |x - (h + m)| for all x within `bound` of h + m + t, rounding included."""
     return bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
@@ -240,17 +310,18 @@ def scratch(strip):
 def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
-    out, out32, low, failed, count, w, work, edge, flags,
+    out, out32, low, failed, count, w, work, edge, flags, extremes,
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (9, ·), edge (2, ·) and flags (2, ·) are scratch.
+    work (9, ·), edge (2, ·) and flags (2, ·) are scratch; extremes: `block_extremes` of one row, and of the columns
+    between two j0.
     """
     expand_strip(sums, limbs, radix, product, quotient, work, w)
     return finish_block(
         radix * (limbs - 3), i, np.int64(1), j0, w, np.int64(w + 7 & ~7), row_shift, column_shift, row_terms,
         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa,
-        precision, out, out32, low, failed, count, work, edge, flags,
+        precision, out, out32, low, failed, count, work, edge, flags, extremes,
     )  # fmt: skip
 
 
@@ -258,7 +329,7 @@ def finish(
 def finish_block(
     unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power,
     row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work, edge,
-    flags,
+    flags, extremes,
 ):  # fmt: skip
     """The same of `rows` rows of w entries, from (i, j0) on, whose expansions in units of 2^unit are rows 0 to 2 of
     `work`, a row of entries `pitch` (a multiple of 8) after the other.
@@ -280,8 +351,11 @@ def finish_block(
         work, edge, unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
         precision, flags,
     )  # fmt: skip
+    # Few entries of ordinary data are small beside their bound, but most blocks have one.
+    if mode == 2 and trouble != 0 and _block_certified(unit, i, j0, terms, k, magnitude_kappa, extremes):
+        trouble = _clear(flags, rows, pitch, w)
     for r in range(rows):
-        # Nearly all blocks have no flag: what follows may take its time.
+        # Nearly all blocks have no flag left: what follows may take its time.
         if trouble != 0:
             count = _look_at_flags(
                 unit, i + r, j0, w, r * pitch, row_shift, column_shift, row_power, column_power, row_counts,

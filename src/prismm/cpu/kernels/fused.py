@@ -9,7 +9,7 @@ import numpy as np
 
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
-from prismm.cpu.kernels.finish import finish, scratch
+from prismm.cpu.kernels.finish import block_extremes, finish, scratch
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import strip_sums, strip_sums_cross, strip_sums_difference
 from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products, wide_rows
@@ -39,6 +39,10 @@ def fused_product(
     n = column_shift.size
     sums = np.zeros((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    extremes = block_extremes(
+        np.int64(1), np.int64(TILE_COLUMNS), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     wide = wide_rows(TILE_ROWS)
     c = tiles[0]
     count = np.int64(0)  # a constant would have `finish` compiled twice
@@ -56,7 +60,7 @@ def fused_product(
                     sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
                     magnitude_kappa, precision, out, out32, low, failed, count, w, work, edge,
-                    flags,
+                    flags, extremes,
                 )  # fmt: skip
     return count
 
@@ -75,6 +79,10 @@ def fused_complex_product(
     n = column_shift.size
     sums = np.zeros((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    extremes = block_extremes(
+        np.int64(1), np.int64(TILE_COLUMNS), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     wide = wide_rows(TILE_ROWS)
     d, e, f = tiles[0], tiles[1], tiles[2]
     counts[:] = 0
@@ -99,7 +107,7 @@ def fused_complex_product(
                         sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
                         magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work,
-                        edge, flags,
+                        edge, flags, extremes,
                     )  # fmt: skip
 
 

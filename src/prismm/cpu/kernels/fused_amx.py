@@ -10,7 +10,7 @@ import numpy as np
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
-from prismm.cpu.kernels.finish import scratch
+from prismm.cpu.kernels.finish import block_extremes, scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.join import STRIP
 from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
@@ -30,6 +30,10 @@ def fused_amx_product(
     m = row_shift.size
     n = column_shift.size
     work, edge, flags = scratch(PANEL * ROWS)
+    extremes = block_extremes(
+        np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     d = digits[0]
     block = d.shape[0] * STRIP_ROWS
     panels = (n + PANEL - 1) // PANEL
@@ -45,7 +49,7 @@ def fused_amx_product(
         count = join_strips(
             d, d, d, i0, rows, limbs, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
             row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-            magnitude_kappa, precision, out, out32, low, failed, count, work, edge, flags,
+            magnitude_kappa, precision, out, out32, low, failed, count, work, edge, flags, extremes,
         )  # fmt: skip
     return count
 
@@ -61,6 +65,10 @@ def fused_amx_complex_product(
     m = row_shift.size
     n = column_shift.size
     work, edge, flags = scratch(PANEL * ROWS)
+    extremes = block_extremes(
+        np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     d, e, f = digits[0], digits[1], digits[2]
     block = d.shape[0] * STRIP_ROWS
     panels = (n + PANEL - 1) // PANEL
@@ -83,7 +91,7 @@ def fused_amx_complex_product(
             given = (
                 d, e, f, i0, rows, limbs, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
                 row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                magnitude_kappa, precision, out, out32, low, failed, counts[part], work, edge, flags,
+                magnitude_kappa, precision, out, out32, low, failed, counts[part], work, edge, flags, extremes,
             )  # fmt: skip
             counts[part] = join_strips_difference(*given) if part == 0 else join_strips_cross(*given)
 

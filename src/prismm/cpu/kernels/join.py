@@ -11,7 +11,7 @@ Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops 
 import numpy as np
 
 from prismm.core.jit import contiguous_row, device, fma, kernel
-from prismm.cpu.kernels.finish import finish, scratch
+from prismm.cpu.kernels.finish import block_extremes, finish, scratch
 
 STRIP = 256
 RADIX = 40
@@ -182,6 +182,10 @@ def join_fused(
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    extremes = block_extremes(
+        np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
@@ -191,7 +195,7 @@ def join_fused(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, w, work, edge, flags,
+                low, failed, count, w, work, edge, flags, extremes,
             )  # fmt: skip
     return count
 
@@ -212,6 +216,10 @@ def _join_parts(
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
     work, edge, flags = scratch(STRIP)
+    extremes = block_extremes(
+        np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
+        column_counts,
+    )  # fmt: skip
     count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
@@ -222,7 +230,7 @@ def _join_parts(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, w, work, edge, flags,
+                low, failed, count, w, work, edge, flags, extremes,
             )  # fmt: skip
     return count
 

@@ -130,7 +130,7 @@ def _joined(part: int) -> Any:
         product: Any, quotient: Any, row_shift: Any, column_shift: Any, row_terms: Any, column_terms: Any, terms: Any,
         row_power: Any, column_power: Any, row_counts: Any, column_counts: Any, k: Any, mode: Any, kappa: Any,
         magnitude_kappa: Any, precision: Any, out: Any, out32: Any, low: Any, failed: Any, count: Any, work: Any,
-        edge: Any, flags: Any,
+        edge: Any, flags: Any, extremes: Any,
     ) -> Any:  # fmt: skip
         n = column_shift.size
         height = d0.shape[3]
@@ -147,7 +147,7 @@ def _joined(part: int) -> Any:
                         RADIX * (limbs - 3), i0 + first, np.int64(some), j0, w, np.int64(PANEL), row_shift,
                         column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts,
                         column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work,
-                        edge, flags,
+                        edge, flags, extremes,
                     )  # fmt: skip
         return count
 
@@ -156,7 +156,7 @@ def _joined(part: int) -> Any:
 
 
 join_strips, join_strips_difference, join_strips_cross = _joined(0), _joined(1), _joined(2)
-"""join_strips(d0, d1, d2, i0, rows, limbs, …, count, work, edge, flags): join `rows` rows, from i0 on, by all columns,
+"""join_strips(d0, d1, d2, i0, rows, limbs, …, count, work, edge, flags, extremes): join `rows` rows, from i0 on, by all columns,
 of the product with digits d0 (strips, panels, moduli, rows of a strip, 32), or of d0 - d1, or of d2 - d0 - d1; d1 and
 d2 where they count. Other arguments, and the new count that is returned, as in `finish.finish`, whose scratch is for
 `ROWS` rows of a panel."""
