@@ -42,8 +42,8 @@ from prismm.core.compilers import HelperCompiler, KernelCompiler
 from prismm.core.kernel_files import KernelFile
 
 _COMPILE_LOCK = threading.RLock()
-HELPER = {"nogil": True, "error_model": "numpy", "pipeline_class": HelperCompiler}
-"""How Numba compiles what `overload` chooses."""
+HELPER = {"nogil": True, "error_model": "numpy", "pipeline_class": HelperCompiler, "_nrt": True}
+"""How Numba compiles what `overload` chooses, which may return arrays (`counting`)."""
 
 if hasattr(os, "register_at_fork"):
     # A child would find a lock that a thread of its parent held, and Numba's and LLVM's with it: forks wait.
@@ -115,9 +115,10 @@ def _dispatcher(
     fastmath: set[str] | None = None,
     nogil: bool = True,
     compiler: type[KernelCompiler] = HelperCompiler,
+    counted: bool = True,
 ) -> Any:
-    """What Numba compiles for the types that it is called with."""
-    options = {"nogil": nogil, "error_model": "numpy", "fastmath": fastmath or False}
+    """What Numba compiles for the types that it is called with; counted: with references to arrays."""
+    options = {"nogil": nogil, "error_model": "numpy", "fastmath": fastmath or False, "_nrt": counted}
     with _compiling():
         return njit(pipeline_class=compiler, **options)(function)
 
@@ -181,13 +182,24 @@ def single(twin: Kernel, matrices: int = 1) -> Kernel:
 
 
 def device(function: Callable[..., Any]) -> Any:
-    """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
+    """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation.
+
+    Its arrays are its caller's, and it counts no references to them: two atomic operations for each argument cost more
+    than the arithmetic on a short row. Numba refuses to compile one that makes or returns an array (`counting`).
+    """
+    return _dispatcher(_checked_name(function), counted=False)
+
+
+def counting(function: Callable[..., Any]) -> Any:
+    """Decorate a helper that makes arrays, for itself or to return them: it counts references, and so must those who
+    take what it returns.
+    """
     return _dispatcher(_checked_name(function))
 
 
 def device_any_order(function: Callable[..., Any]) -> Any:
     """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
-    return _dispatcher(_checked_name(function), {"reassoc", "contract"})
+    return _dispatcher(_checked_name(function), {"reassoc", "contract"}, counted=False)
 
 
 @intrinsic
@@ -232,7 +244,7 @@ def _contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
     return row
 
 
-@device
+@counting
 def words(array: Any, i: Any, j: Any, size: Any) -> Any:
     """Row i of a matrix of bytes, from its byte j on, as `size` int64 of eight bytes each."""
     return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0] + j)), size, np.int64)

@@ -54,7 +54,11 @@ def scratch(rows, panels, count, rng):
 
 def check(digits, a, b, moduli, rows=slice(None)):
     m, n = a.shape[1], b.shape[2]
-    found = digits.transpose(0, 3, 2, 1, 4).reshape(digits.shape[0] * amx.STRIP_ROWS, len(moduli), -1)[:m, :, :n].astype(np.int64)
+    found = (
+        digits.transpose(0, 3, 2, 1, 4)
+        .reshape(digits.shape[0] * amx.STRIP_ROWS, len(moduli), -1)[:m, :, :n]
+        .astype(np.int64)
+    )
     for which, q in enumerate(moduli):
         exact = a[which].astype(np.int64) @ b[which].astype(np.int64)
         wanted = (exact + q // 2) % q - q // 2

@@ -36,7 +36,7 @@ from numba.core import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from prismm.core.jit import device, kernel
+from prismm.core.jit import counting, device, kernel
 from prismm.cpu.kernels.byte_unit import add_pairs, declared, dot, everywhere, nearest_integers
 from prismm.cpu.kernels.lanes import loop, number
 from prismm.cpu.kernels.vnni import CHUNK
@@ -101,7 +101,7 @@ ORDER = {
 (which rows, which columns)."""
 
 AHEAD = 3
-"""Lines of the next panel that are fetched into the L2 cache beside a step: eleven strips fetch all 32 of every step."""
+"""Lines of the next panel that are fetched into the L2 cache beside a step: eleven strips fetch all 32 of each step."""
 
 ROWS_AHEAD = 2
 """Rows of the next strip of A, in the same place of the next block or modulus, of which a line each is fetched beside a
@@ -206,7 +206,23 @@ def _micro(tall: int) -> Any:
     """The micro-kernel for 16·tall rows and 32 columns, as an intrinsic (see `micro3`)."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead, ahead_a = args
+        (
+            a,
+            pitch,
+            panel,
+            steps,
+            fresh,
+            here,
+            before,
+            before_a,
+            before_rows,
+            tail,
+            keep,
+            target,
+            table,
+            ahead,
+            ahead_a,
+        ) = args
         prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         to_l2 = [ir.Constant(_I32, x) for x in (0, 2, 1)]  # a read, of data, for the L2 cache
         reduction = _Reduction(b, before, before_a, pitch, tail, keep, target, table)
@@ -450,7 +466,7 @@ def _add_digits(digits, more, rows, panels, modulus):
                         digits[strip, p, which, r, j] = np.int8(s)
 
 
-@device
+@counting
 def digits_of(left, right, first, rows, panel, panels, k, modulus, tiles, tables, digits):
     """Digits of rows first, first + 1, … of left (moduli, m, pitch) times `panels` panels of right (moduli, panels,
     >= k/4, 32): the products modulo the moduli, in [-q/2, q/2].

@@ -6,7 +6,7 @@ Results have n columns. Bytes and operations are those of `direct_product` and `
 
 import numpy as np
 
-from prismm.core.jit import device, kernel
+from prismm.core.jit import counting, kernel
 from prismm.cpu.kernels.combine import combine
 from prismm.cpu.kernels.direct import direct_product
 
@@ -14,7 +14,7 @@ _direct_product = direct_product.device
 _combine = combine.device
 
 
-@device
+@counting
 def _columns(x, start, stop):
     """Columns of a matrix as one of their own."""
     # A slice of columns is not contiguous, which the types of the kernels ask for.

@@ -9,13 +9,13 @@ Bytes: four or eight read and one written per entry and modulus; three read and 
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, kernel
+from prismm.core.jit import contiguous_row, counting, kernel
 from prismm.cpu.kernels.join import _combine, _reduce
 
 _STRIP = 256
 
 
-@device
+@counting
 def _digits(c0, c1, c2, part, modulus, reciprocal, out):
     y = np.empty((1, _STRIP))
     for i in range(out.shape[1]):

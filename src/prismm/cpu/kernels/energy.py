@@ -10,7 +10,7 @@ from numba import carray
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.core.jit import device, device_any_order, kernel, wide_vectors
+from prismm.core.jit import counting, device_any_order, kernel, wide_vectors
 from prismm.core.pointers import words_at
 from prismm.core.variables import variable
 
@@ -31,7 +31,7 @@ def _numbers(kind):
 _floats, _doubles = _numbers(types.float32), _numbers(types.float64)
 
 
-@device
+@counting
 def _usual(place):
     """Whether this thread honours subnormals and rounds to nearest even, and none of some variables is set.
 

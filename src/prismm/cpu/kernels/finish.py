@@ -9,6 +9,7 @@ import numpy as np
 from prismm.core.jit import (
     bits_of,
     contiguous_row,
+    counting,
     device,
     float_of,
     fma,
@@ -167,7 +168,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     return False
 
 
-@device
+@counting
 def _extremes(size, terms, power, counts):
     """Of each `size` rows or columns: the least power, the largest of each of the four terms, and the least counts. One
     without any terms counts for nothing: its bounds are 0 and pass.
@@ -190,7 +191,7 @@ def _extremes(size, terms, power, counts):
     return least, most, fewest
 
 
-@device
+@counting
 def block_extremes(
     height, width, mode, row_terms, row_power, row_counts, column_terms, column_power, column_counts
 ):  # fmt: skip
@@ -300,10 +301,10 @@ def far_apart(h, bound, precision):
     return bound > abs(h) * power_of_two(3 - precision)
 
 
-@device
+@counting
 def scratch(strip):
     """work, edge and flags of `finish`, for strips of up to that many entries, a multiple of 8."""
-    return np.empty((9, strip)), np.empty((2, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
+    return np.empty((10, strip)), np.empty((2, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
 
 
 @device
@@ -314,7 +315,7 @@ def finish(
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (9, ·), edge (2, ·) and flags (2, ·) are scratch; extremes: `block_extremes` of one row, and of the columns
+    work (10, ·), edge (2, ·) and flags (2, ·) are scratch; extremes: `block_extremes` of one row, and of the columns
     between two j0.
     """
     expand_strip(sums, limbs, radix, product, quotient, work, w)
@@ -347,13 +348,22 @@ def finish_block(
                 out[i + r, j0 + j] = h[j]
                 low[i + r, j0 + j] = m[j] + t[j]
         return count
+    # The test stores values where they belong, if its eights fit there; else to a row that nobody reads.
+    direct = w % 8 == 0 and (out.strides[1] == 8 if precision == 53 else out32.strides[1] == 4)
+    stored, line = np.uint64(work.ctypes.data + 9 * work.strides[0]), np.int64(0)
+    if direct and precision == 53:
+        stored, line = np.uint64(out.ctypes.data + i * out.strides[0] + 8 * j0), np.int64(out.strides[0])
+    elif direct:
+        stored, line = np.uint64(out32.ctypes.data + i * out32.strides[0] + 4 * j0), np.int64(out32.strides[0])
     trouble = test_block(
         work, edge, unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
-        precision, flags,
+        precision, flags, stored, line,
     )  # fmt: skip
     # Few entries of ordinary data are small beside their bound, but most blocks have one.
     if mode == 2 and trouble != 0 and _block_certified(unit, i, j0, terms, k, magnitude_kappa, extremes):
         trouble = _clear(flags, rows, pitch, w)
+    if direct and trouble == 0:
+        return count
     for r in range(rows):
         # Nearly all blocks have no flag left: what follows may take its time.
         if trouble != 0:

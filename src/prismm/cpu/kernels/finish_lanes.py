@@ -170,7 +170,7 @@ def _test(mode: int, precision: int) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         (work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms, kappa, flags,
-         flag_line, eights, pitch) = args  # fmt: skip
+         flag_line, eights, pitch, out, out_line) = args  # fmt: skip
         terms, kappa = everywhere(b, terms), everywhere(b, kappa)
         unit_bound = power_of_two(b, b.sub(number(0), unit))
 
@@ -210,6 +210,9 @@ def _test(mode: int, precision: int) -> Any:
                         hard = hard | strip.reaches(e, bound, 2044 if precision == 53 else 1148)
                 bound.store(at(3))
                 value.store(at(4))
+                size = 8 if precision == 53 else 4
+                stored = b.add(b.add(out, b.mul(r, out_line)), b.mul(index, number(8 * size)))
+                (value if precision == 53 else value.singles()).store(stored, size)
                 flag = b.add(b.add(flags, first), b.mul(index, number(8)))
                 hard.store(flag, 1)
                 fail.store(b.add(flag, flag_line), 1)
@@ -224,11 +227,11 @@ def _test(mode: int, precision: int) -> Any:
     def emit(
         typingctx: Any, work: Any, line: Any, unit: Any, row_shifts: Any, row_terms: Any, row_line: Any, rows: Any,
         shifts: Any, columns: Any, column_line: Any, terms: Any, kappa: Any, flags: Any, flag_line: Any, eights: Any,
-        pitch: Any,
+        pitch: Any, out: Any, out_line: Any,
     ) -> Any:  # fmt: skip
         address, count, real = types.uintp, types.intp, types.float64
         kinds = (address, count, count, address, address, count, count, address, address, count, real, real)
-        return types.int64(*kinds, address, count, count, count), codegen
+        return types.int64(*kinds, address, count, count, count, address, count), codegen
 
     return emit
 
@@ -241,12 +244,12 @@ _plain53, _plain24, _rounding53, _rounding24, _magnitude53, _magnitude24 = (
 @device
 def _tested(
     mode, precision, work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms,
-    kappa, flags, flag_line, eights, pitch,
+    kappa, flags, flag_line, eights, pitch, out, out_line,
 ):  # fmt: skip
     """The intrinsic of a mode and a precision."""
     given = (
         work, line, unit, row_shifts, row_terms, row_line, rows, shifts, columns, column_line, terms, kappa, flags,
-        flag_line, eights, pitch,
+        flag_line, eights, pitch, out, out_line,
     )  # fmt: skip
     # Mode and precision are constants of each intrinsic: no branch is left in its loop.
     if mode == 0:
@@ -259,11 +262,12 @@ def _tested(
 @device
 def test_block(
     work, edge, unit, i, rows, j0, w, pitch, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
-    precision, flags,
+    precision, flags, out, out_line,
 ):  # fmt: skip
     """Value, bound (rows 4 and 3 of `work`) and flags `hard`, `fail` of the entries from (i, j0) on, `rows` rows of w,
     from their h, m, t (rows 0 to 2), a row of entries `pitch` after the other: see `finish.finish_block`. Returns 0
-    where no flag is set, of entries beyond w too.
+    where no flag is set, of entries beyond w too. Values are also stored at `out`, in the precision of the result, a
+    row `out_line` bytes after the other, whole eights of them.
 
     Columns are read in eights; the last few from copies in rows 5 to 8 of `work` and in `edge`.
     """
@@ -274,12 +278,13 @@ def test_block(
         np.int64(rows),
     )  # fmt: skip
     full = w // 8
+    eight = 64 if precision == 53 else 32
     found = np.int64(0)
     if full > 0:
         shifts, columns = column_shift.ctypes.data + 8 * j0, column_terms.ctypes.data + 8 * j0
         found = _tested(
             mode, precision, np.uint64(place), line, unit, *of_rows, np.uint64(shifts), np.uint64(columns),
-            column_terms.strides[0], terms, kappa, np.uint64(flag), flag_line, full, pitch,
+            column_terms.strides[0], terms, kappa, np.uint64(flag), flag_line, full, pitch, out, out_line,
         )  # fmt: skip
     if w > 8 * full:
         for j in range(8):
@@ -287,8 +292,10 @@ def test_block(
             edge[0, j] = column_shift[inside]
             for x in range(4):
                 work[5 + x, j] = column_terms[x, inside]
+        rest = out + np.uint64(full * eight)
         found |= _tested(
             mode, precision, np.uint64(place + 64 * full), line, unit, *of_rows, np.uint64(edge.ctypes.data),
             np.uint64(place + 5 * line), line, terms, kappa, np.uint64(flag + 8 * full), flag_line, 1, pitch,
+            rest, out_line,
         )  # fmt: skip
     return found

@@ -10,7 +10,7 @@ Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops 
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, kernel
+from prismm.core.jit import contiguous_row, counting, device, fma, kernel
 from prismm.cpu.kernels.finish import block_extremes, finish, scratch
 
 STRIP = 256
@@ -200,7 +200,7 @@ def join_fused(
     return count
 
 
-@device
+@counting
 def _join_parts(
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms,

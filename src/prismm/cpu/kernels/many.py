@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, kernel, power_of_two, wide_vectors
+from prismm.core.jit import contiguous_row, counting, device, fma, kernel, power_of_two, wide_vectors
 from prismm.cpu.kernels.expansion import expand, round_expansion, two_sum
 from prismm.cpu.kernels.finish import (
     bounds,
@@ -268,7 +268,7 @@ def join_strip(
     return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
 
 
-@device
+@counting
 def scratch():
     """What `join_strip` works in: sums, work, shifts, flags, and zeros."""
     return (

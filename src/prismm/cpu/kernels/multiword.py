@@ -9,7 +9,7 @@ Per element and word about twelve operations on registers and one write: bound b
 
 import numpy as np
 
-from prismm.core.jit import device, kernel
+from prismm.core.jit import counting, device, kernel
 
 
 @device
@@ -106,7 +106,7 @@ def split_float64(x, start, stop, scale, drop, toward_zero, smallest_normal, sma
                   excess, present)  # fmt: skip
 
 
-_split_device = device(_split)
+_split_device = counting(_split)
 
 
 @kernel("void(float64[:,::1], float64[:,::1], int64, float64, float64)")

@@ -10,7 +10,7 @@ Bytes: 8 read (4 by the `single` twins) and one written per element and modulus;
 
 import numpy as np
 
-from prismm.core.jit import contiguous_part, contiguous_row, device, fma, kernel, single, wide_vectors
+from prismm.core.jit import contiguous_part, contiguous_row, counting, device, fma, kernel, single, wide_vectors
 from prismm.cpu.kernels.prepare import prepare1, prepare2, prepare3, single1, single2, single3
 from prismm.cpu.kernels.residue import panel_residues, row_residues
 from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
@@ -70,7 +70,7 @@ def _prepare_panel(source, pitch, size, rows, factors, residual, tiny, bits, cou
         prepare3(*given) if size == 8 else single3(*given)
 
 
-@device
+@counting
 def _prepare_long_row(a, i, factors, residuals, small, bits, count, dwords):
     """Row i of `a` in lines of 32, of any number of dwords, in loops: what is split again into many moduli."""
     k = a.shape[1]

@@ -156,7 +156,7 @@ def _joined(part: int) -> Any:
 
 
 join_strips, join_strips_difference, join_strips_cross = _joined(0), _joined(1), _joined(2)
-"""join_strips(d0, d1, d2, i0, rows, limbs, …, count, work, edge, flags, extremes): join `rows` rows, from i0 on, by all columns,
-of the product with digits d0 (strips, panels, moduli, rows of a strip, 32), or of d0 - d1, or of d2 - d0 - d1; d1 and
-d2 where they count. Other arguments, and the new count that is returned, as in `finish.finish`, whose scratch is for
-`ROWS` rows of a panel."""
+"""join_strips(d0, d1, d2, i0, rows, limbs, …, count, work, edge, flags, extremes): join `rows` rows, from i0 on, by all
+columns, of the product with digits d0 (strips, panels, moduli, rows of a strip, 32), or of d0 - d1, or of d2 - d0 - d1;
+d1 and d2 where they count. Other arguments, and the new count that is returned, as in `finish.finish`; scratch is for
+`ROWS` rows of a panel, and so are `extremes`."""

@@ -14,7 +14,7 @@ Every number that a bound needs is a maximum or a sum of integers, so no order o
 
 import numpy as np
 
-from prismm.core.jit import device, device_any_order, kernel
+from prismm.core.jit import counting, device, device_any_order, kernel
 from prismm.cpu.kernels.scale import exponent_above, largest_bits, two_factors
 
 _CARRIED = 8
@@ -79,7 +79,7 @@ def _store(w, out, base, block, block_stride):
         start += block
 
 
-@device
+@counting
 def _greedy(
     x, bits, nearest, adaptive, largest, offset, block, vector_stride, slice_stride, block_stride, out, exponent,
     remainder, magnitude, norm,
@@ -232,7 +232,7 @@ def _far_bytes(row, r, digit, start, d, constant):
             digit[last - 1 - back, h] = np.float64(np.int64((y >> np.uint64(8 * back)) & np.uint64(255)) - 128)
 
 
-@device
+@counting
 def _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm):
     count, k = x.shape
     d = exponent.shape[0]

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.core.jit import contiguous_row, device, kernel, power_of_two
+from prismm.core.jit import contiguous_row, counting, device, kernel, power_of_two
 from prismm.cpu.kernels.byte_unit import declared
 from prismm.cpu.kernels.expansion import two_sum
 from prismm.cpu.kernels.finish import bounds, pigeonhole
@@ -165,7 +165,7 @@ def no_products(row, column):
     return count == 0
 
 
-@device
+@counting
 def _exponents(a, b, row_power, column_power, odd_row, odd_column):
     """e with |a| < 2^e per row and per column; those with an element that is not finite are marked as odd."""
     top = np.zeros(b.shape[1], np.int64)

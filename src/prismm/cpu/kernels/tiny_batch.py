@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.core.jit import bits_of, contiguous_row, device, float_of, fma, kernel
+from prismm.core.jit import bits_of, contiguous_row, counting, device, float_of, fma, kernel
 from prismm.cpu.kernels.tiny import COLUMNS, VECTORS, load, no_products, pointer, round_and_test, sums, uncovered
 from prismm.cpu.kernels.tiny import LANES as VECTOR
 
@@ -36,7 +36,7 @@ def _power(exponent):
     return float_of((exponent + 1023) << 52)
 
 
-@device
+@counting
 def _line(lines, i, lanes):
     """Lanes of line i."""
     return contiguous_row(lines, i, 0, lanes)

@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic, overload
 
-from prismm.core.jit import HELPER, device, fma, kernel
+from prismm.core.jit import HELPER, counting, device, fma, kernel
 from prismm.cpu.kernels.byte_unit import (
     I8,
     I32,
@@ -191,7 +191,7 @@ def _has_wide_rows() -> Any:
     return lambda: found
 
 
-@device
+@counting
 def wide_rows(rows):
     """Scratch for so many rows as `widen` writes them; next to nothing where the unit reads bytes."""
     return np.empty((rows if has_wide_rows() else 1, 2 * WIDE_DEEP if has_wide_rows() else 1), np.int32)
