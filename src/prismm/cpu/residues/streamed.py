@@ -1,5 +1,6 @@
-"""The order of work for the VNNI engine: all of A split first, then columns of B block by block, each block split,
-multiplied by all of A and joined by one worker, while its residues stay in the cache.
+"""The order of work for packed engines: all of A split first, then columns of B block by block, each block split,
+multiplied by all of A and joined by one worker, while its residues stay in the cache, or by several, where some have no
+block any more (`sharing`).
 
 Residues of B never reach memory, those of A are read from there once per block of columns: at k = 2048 and 15 moduli
 63 MB beside 100 ms of products. Where A's residues do not fit in the memory allowed, rows are taken in turns.
@@ -11,7 +12,6 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ from prismm.core import threads
 from prismm.core.scales import Scales
 from prismm.core.workspace import Workspace
 from prismm.cpu.engines.integer import PackedEngine
-from prismm.cpu.residues.blocking import SplitLeft, SplitRight, engine_scratch, left_shape, residue_dtype, right_shape
+from prismm.cpu.residues.blocking import SplitRight, engine_scratch, left_shape, residue_dtype, right_shape
+from prismm.cpu.residues.sharing import Block, Blocks
 from prismm.cpu.residues.split import Splitter, split_operand
 
 if TYPE_CHECKING:
@@ -77,61 +78,66 @@ def run(
     step_of_rows = splitter.engine.row_step
     m, n = out.shape
     block = block_columns(n, splitter, job.workers, job.lower)
-    blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
-    if right is not None:
-        blocks = list(right.blocks)
+    cuts = list(right.blocks) if right is not None else [(j, min(n, j + block), None) for j in range(0, n, block)]
     step = rows_per_pass(m, splitter, job.workers, job.workspace_bytes, block)
     rows: list[Scales] = []
-    columns: list[Any] = [None] * len(blocks)
+    columns: dict[int, Scales] = {}
     for i0 in range(0, m, step):
+        last = min(m, i0 + step)
+        # Columns of a lower triangle meet the rows from their own on, and a later pass has those of the last ones.
+        starts = [i0 + max(0, j0 - i0) // step_of_rows * step_of_rows if job.lower else i0 for j0, _, _ in cuts]
+        blocks = Blocks(
+            [
+                Block(j0, j1, min(start, last), last, residues)
+                for (j0, j1, residues), start in zip(cuts, starts, strict=True)
+                if j0 < last or last == m or not job.lower
+            ],
+            job.workers,
+            PANEL_ROWS,
+        )
         with Workspace() as workspace:
             start = time.perf_counter()
-            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, workspace)
+            left = _Rows(a, i0, last, splitter, job.workers, workspace)
 
-            def columns_of(which: int, left: _Rows = left) -> None:
-                j0, j1, residues = blocks[which]
-                if job.lower and j0 >= left.last < m:
-                    return  # a later pass has the rows from j0 on
+            def open_block(one: Block) -> None:
+                if right is not None:
+                    one.scales = right.scales.block(one.first, one.last)
+                else:
+                    shape = right_shape(splitter, one.last - one.first)
+                    one.residues = one.workspace.empty(shape, residue_dtype(splitter.engine, left=False))
+                    place = (one.first, one.last)
+                    one.scales = split_operand(b, splitter, one.residues, left=False, columns=place)
+                columns[one.first] = one.scales
+
+            def multiply(one: Block, p0: int, p1: int, left: _Rows = left) -> None:
+                assert one.scales is not None
+                panel, scales = left.panel(p0, p1)
                 with Workspace() as mine:
-                    if residues is None:
-                        shape = right_shape(splitter, j1 - j0)
-                        residues = mine.empty(shape, residue_dtype(splitter.engine, left=False))
-                        columns[which] = split_operand(b, splitter, residues, left=False, columns=(j0, j1))
-                    else:
-                        assert right is not None
-                        columns[which] = right.scales.block(j0, j1)
-                    buffers = product.buffers(left.last - left.first, j1 - j0, mine)
-                    whole = left.whole()
-                    for p0, p1, panel in _from(whole.panels, j0, step_of_rows) if job.lower else whole.panels:
-                        scales = whole.scales.block(p0 - left.first, p1 - left.first)
-                        product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
+                    buffers = product.buffers(p1 - p0, one.last - one.first, mine)
+                    tile = (p0, p1, one.first, one.last)
+                    product.tile(panel, one.residues, scales, one.scales, tile, out, 0, buffers)
+
+            def failed(error: BaseException, left: _Rows = left, blocks: Blocks = blocks) -> None:
+                blocks.over = True
+                left.fail(error)
 
             # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
             tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
-            tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
-            threads.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
-            rows.append(left.whole().scales)
+            tasks += [functools.partial(blocks.work, open_block, multiply)] * job.workers
+            try:
+                threads.spread(lambda task: task(), tasks, job.workers, joining=True, failed=failed)
+            finally:
+                blocks.close()
+            rows.append(left.whole())
             outcome.split_left += (left.last - i0) * splitter.k
             outcome.split_right += n * splitter.k if right is None else 0
             outcome.time("split", left.when - start)
             outcome.time("multiply and join", time.perf_counter() - left.when)
-    return Scales.joined(rows), Scales.joined(columns)
-
-
-def _from(panels: list[tuple[int, int, Any]], row: int, step: int) -> Iterator[tuple[int, int, Any]]:
-    """The panels from a row on, which the lower triangle's columns from there on meet. They are cut between the rows
-    that a kernel takes at a time.
-    """
-    for p0, p1, panel in panels:
-        skipped = max(0, row - p0) // step * step
-        if p0 + skipped < p1 and row < p1:
-            yield p0 + skipped, p1, panel[:, :, skipped:]
+    return Scales.joined(rows), Scales.joined([columns[j0] for j0, _, _ in cuts])
 
 
 class _Rows:
-    """Rows first to last - 1 of A, split in pieces by whoever is free, as long panels: the kernel walks through the
-    rows itself.
-    """
+    """Rows first to last - 1 of A, split in pieces by whoever is free."""
 
     def __init__(
         self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, workspace: Workspace
@@ -146,7 +152,7 @@ class _Rows:
         self._left, self._guard = len(self.starts), threading.Lock()
         # No Event: an interrupt amid its steps, which are Python's, could leave it locked.
         self._woken: SimpleQueue[None] = SimpleQueue()
-        self._split: SplitLeft | None = None
+        self._whole: Scales | None = None
         self._error: BaseException | None = None
 
     def split(self, index: int) -> None:
@@ -158,12 +164,7 @@ class _Rows:
             self._left -= 1
             if self._left:
                 return
-        scales = [some for some in self._scales if some is not None]
-        panels = [
-            (i, min(self.last, i + PANEL_ROWS), self.residues[:, :, i - self.first : i - self.first + PANEL_ROWS])
-            for i in range(self.first, self.last, PANEL_ROWS)
-        ]
-        self._split = SplitLeft(self.splitter, panels, Scales.joined(scales))
+        self._whole = Scales.joined([some for some in self._scales if some is not None])
         self.when = time.perf_counter()
         self._woken.put(None)
 
@@ -172,12 +173,18 @@ class _Rows:
         self._error = self._error or error
         self._woken.put(None)
 
-    def whole(self) -> SplitLeft:
-        """All pieces, once they are split; the error of a worker that failed."""
-        while self._split is None and self._error is None:
+    def whole(self) -> Scales:
+        """The scales of all rows, once these are split; the error of a worker that failed."""
+        while self._whole is None and self._error is None:
             self._woken.get()
             self._woken.put(None)  # for the next one who waits
         if self._error is not None:
             raise self._error
-        assert self._split is not None
-        return self._split
+        assert self._whole is not None
+        return self._whole
+
+    def panel(self, first: int, last: int) -> tuple[NDArray[Any], Scales]:
+        """Residues and scales of rows first to last - 1, once all are split."""
+        here = slice(first - self.first, last - self.first)
+        scales = self.whole().block(here.start, here.stop)
+        return self.residues[:, :, here], scales

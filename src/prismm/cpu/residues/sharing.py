@@ -1,0 +1,121 @@
+"""Blocks of columns, shared out among workers: each is opened by one of them, and the rows of an open one go to whoever
+is free.
+
+Workers need not be equally fast: another process may share a core, or two of them the units of one. So a block belongs
+to nobody. A worker takes half of the rows that its block has left at a time, large pieces first; who finds no block to
+open takes rows of the one that has the most left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prismm.core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from prismm.core.scales import Scales
+
+LEAST_ROWS, ROW_STEP = 192, 96
+"""Rows of a piece, at least, and what their number is a multiple of: columns then serve enough rows each time they come
+from the L3 cache, in whole tiles of every kernel.
+"""
+
+_PAUSE = 1e-4
+"""Seconds after which a worker without work looks again, while another opens a block."""
+
+
+@dataclass(eq=False)
+class Block:
+    """Columns first to last - 1 of B; rows `row` to end - 1 are those that nobody has taken.
+
+    residues and scales: of the columns, once the block is open. busy: workers that multiply some of its rows.
+    """
+
+    first: int
+    last: int
+    row: int
+    end: int
+    residues: Any = None
+    scales: Scales | None = None
+    busy: int = 0
+    workspace: Workspace = field(default_factory=Workspace, repr=False)
+
+
+class Blocks:
+    """Blocks under way. over: set from outside where nobody is to begin anything any more."""
+
+    def __init__(self, blocks: list[Block], workers: int, most: int) -> None:
+        self.over = False
+        self._workers, self._most = workers, most
+        self._fresh, self._open, self._opening = deque(blocks), list[Block](), 0
+        self._guard = threading.Lock()
+
+    def work(self, open_block: Callable[[Block], None], multiply: Callable[[Block, int, int], None]) -> None:
+        """A worker's part: open blocks and multiply rows until nothing is left for it."""
+        while not self.over:
+            block = self._opened(open_block) or self._fullest()
+            if block is None:
+                if not self._opening:
+                    return
+                time.sleep(_PAUSE)
+                continue
+            while not self.over and (rows := self._take(block)) is not None:
+                multiply(block, *rows)
+                self._done(block)
+
+    def close(self) -> None:
+        """Give back all memory: after an error blocks are left open."""
+        for block in self._open:
+            block.workspace.__exit__()
+
+    def _opened(self, open_block: Callable[[Block], None]) -> Block | None:
+        """The next block, now open; None where there is none."""
+        with self._guard:
+            if not self._fresh:
+                return None
+            block = self._fresh.popleft()
+            self._opening += 1
+        try:
+            open_block(block)
+        except BaseException:
+            block.row = block.end  # nobody is to take any
+            raise
+        finally:
+            # In one step, so that who sees nobody opening a block sees the block.
+            with self._guard:
+                self._open.append(block)
+                self._opening -= 1
+        return block
+
+    def _fullest(self) -> Block | None:
+        """The open block of which the most rows are left, if any has some."""
+        with self._guard:
+            block = max(self._open, key=lambda one: one.end - one.row, default=None)
+            return block if block is not None and block.row < block.end else None
+
+    def _take(self, block: Block) -> tuple[int, int] | None:
+        """The next rows of a block."""
+        with self._guard:
+            if block.row == block.end:
+                return None
+            left = size = block.end - block.row
+            if self._workers > 1 and left > LEAST_ROWS + ROW_STEP:
+                size = max(LEAST_ROWS, -(-left // (2 * ROW_STEP)) * ROW_STEP)
+            size = min(size, self._most)
+            first, block.row = block.row, block.row + size
+            block.busy += 1
+            return first, first + size
+
+    def _done(self, block: Block) -> None:
+        """Some rows are; the last ones give the block's memory back."""
+        with self._guard:
+            block.busy -= 1
+            if block.busy == 0 and block.row == block.end:
+                self._open.remove(block)
+                block.residues = None
+                block.workspace.__exit__()
