@@ -101,11 +101,14 @@ def bits_again(rank: int, shape: tuple[int, ...], cases: list[Any], bytes_: int)
         patched.undo()
 
 
-def bits_by_more(rank: int, shape: tuple[int, ...], cases: list[Any], bits_: tuple[int, int] | None) -> Any:
+def bits_by_more(
+    rank: int, shape: tuple[int, ...], cases: list[Any], bits_: tuple[int, int] | None, costs: dict[str, float]
+) -> Any:
     """`bits`, on ranks whose GPUs make what is left again by more moduli, with fewer bits where these are given; and
-    how many real parts they made so, and entries that these left.
+    how many real parts they made so, and entries that these left. costs: constants of `distributed.inner`.
     """
     from prismm.cuda.partial import more
+    from prismm.distributed import inner
     from prismm.distributed.on_gpu import AgainOnGpu
 
     made, left, patched = [], [], pytest.MonkeyPatch()
@@ -123,6 +126,8 @@ def bits_by_more(rank: int, shape: tuple[int, ...], cases: list[Any], bits_: tup
     patched.setattr(AgainOnGpu, "leave", noted)
     if bits_ is not None:
         patched.setattr(more.More, "bits", bits_)
+    for name, value in costs.items():
+        patched.setattr(inner, name, value)
     kept = more._splitting, more._joining
     try:
         for each in kept:

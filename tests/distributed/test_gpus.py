@@ -102,7 +102,7 @@ def cases_of_more(rng, sizes, mesh):
 @pytest.mark.parametrize("mesh, bits", [((2,), None), ((2, 2), (14, 14)), ((2,), (60, 60))], ids=str)
 def test_interpreted_ranks_make_what_is_left_by_more_moduli(mesh, bits, interpreted, rng):
     """Proved on the GPUs, or left to CPUs where the bits are too few."""
-    found = interpreted.run(cases.bits_by_more, mesh, cases_of_more(rng, (5, 40, 6), mesh), bits)
+    found = interpreted.run(cases.bits_by_more, mesh, cases_of_more(rng, (5, 40, 6), mesh), bits, {})
     failed = [each for some in found if some for each in some[0]]
     assert not failed, failed
     assert sum(each[1] for each in found if each) >= 4 * len(mesh) * 2, found
@@ -110,12 +110,23 @@ def test_interpreted_ranks_make_what_is_left_by_more_moduli(mesh, bits, interpre
     assert left < 10 if bits is None else left > 20, found
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_few_entries_are_made_again_where_cpus_take_longer(seconds, interpreted, rng):
+    """All entries stand in uncertified tiles, but no more than some are left of these: what they cost decides."""
+    given = {"accuracy": "correctly-rounded", "scheme": "residues:15"}
+    chosen = [("normal", (12, 40, 12), int(rng.integers(1 << 30)), "float64", given, [S(1)], [S(0)])]
+    found = interpreted.run(cases.bits_by_more, (2,), chosen, None, {"AGAIN": 1.01, "ENTRY_SECONDS": seconds})
+    assert not [each for some in found if some for each in some[0]]
+    made, left = (sum(each[which] for each in found if each) for which in (1, 2))
+    assert (made > 0, left > 0) == (seconds > 0.0, seconds == 0.0), found
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("bits", [None, (20, 20)], ids=str)
 def test_what_is_left_over_gpus_is_made_by_more_moduli(bits, number, gpus, rng):
     chosen = cases_of_more(rng, (150, 333, 200), (gpus.world,))[number]
-    found = gpus.run(cases.bits_by_more, (gpus.world,), [chosen], bits)
+    found = gpus.run(cases.bits_by_more, (gpus.world,), [chosen], bits, {})
     failed = [each for some in found for each in some[0]]
     assert not failed, failed
     assert sum(each[1] for each in found) >= gpus.world, found

@@ -9,6 +9,7 @@ The order of the steps stands here once. What makes them is a `Backend`: the ran
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -35,6 +36,12 @@ AGAIN = 4096
 """GPUs decide single entries, and make a product of more moduli, if more than one in so many entries is left. CPUs
 would take longer.
 """
+
+ENTRY_SECONDS = 1.3e-8
+"""Seconds for a term of an entry that CPUs decide, most of them to bring vectors there (two H200s, K = 8192)."""
+
+AGAIN_SECONDS, AGAIN_RATE = 0.02, 6e12
+"""Seconds of a product of the most moduli, and multiply-adds of its operands that a GPU makes in one (likewise)."""
 
 Axes = dict[int, int | None]
 """For each mesh dimension of the sum: 0 where rows are scattered over it, 1 where columns are, None for neither."""
@@ -273,9 +280,14 @@ class Product:
             numbers.append(np.broadcast_to(own, self.batch).reshape(-1).tolist())
         yield from zip(*numbers, strict=True)
 
-    def _many(self, left: int) -> bool:
-        """Whether so many entries are left on all ranks together that GPUs decide them."""
-        return AGAIN * int(self.exchange.total(np.array([left]))[0]) > self.left.count * self.right.count
+    def _many(self, left: int, *, single: bool = False) -> bool:
+        """Whether so many entries are left on all ranks together that GPUs decide them. single: they are single ones,
+        of which CPUs would have to gather the vectors.
+        """
+        count, entries = int(self.exchange.total(np.array([left]))[0]), self.left.count * self.right.count
+        ranks = math.prod(self.exchange.mesh.size(index) for index in self.exchange.inner)
+        seconds = AGAIN_SECONDS + entries * self.setting.terms / (AGAIN_RATE * ranks)
+        return AGAIN * count > entries or (single and ENTRY_SECONDS * self.setting.terms * count > seconds)
 
     def _make_again(self, p: int, q: int, landed: Landed) -> None:
         """Decide single entries on the GPUs. Magnitudes certify them; where many remain, a product of more moduli
@@ -289,7 +301,7 @@ class Product:
             assert system is not None
             sums = system.magnitudes(*given)
             left = system.certify(None if sums is None else self.exchange.total(sums), *given, *share)
-            if self._many(left):
+            if self._many(left, single=True):
                 (total,) = self._digits([(p, q)], system)
                 system.join(total, self.exchange.maximum(system.losses()), *given, *share)
             system.leave(*given, *share)

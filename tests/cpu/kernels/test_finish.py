@@ -61,3 +61,56 @@ def test_entries_are_undecided_where_the_ends_round_differently(precision, rng):
     assert (
         _undecided(1.0, 0.0, 0.0, 0.0, 0, precision, -1074) == 0 == _overflow(1.0, 0.0, 0.0, 0.0, 0, precision, -1074)
     )
+
+
+@njit
+def _blocks(height, width, row_terms, row_power, row_counts, column_terms, column_power, column_counts, terms, k, kappa,
+            unit):  # fmt: skip
+    """Which blocks are certified whole, and which entries `pigeonhole` certifies, or have a bound of 0."""
+    given = row_terms, row_power, row_counts, column_terms, column_power, column_counts
+    extremes = finish.block_extremes(height, width, 2, *given)
+    m, n = row_power.size, column_power.size
+    blocks = np.zeros(((m + height - 1) // height, (n + width - 1) // width), np.uint8)
+    for r in range(blocks.shape[0]):
+        for c in range(blocks.shape[1]):
+            blocks[r, c] = finish._block_certified(unit, r * height, c * width, terms, k, kappa, extremes)
+    entries, bound = np.zeros((m, n), np.uint8), np.empty(n)
+    n1b, db, n2b, fb = column_terms[0], column_terms[1], column_terms[2], column_terms[3]
+    for i in range(m):
+        n1a, da, n2a, fa = row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i]
+        finish.bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound)
+        for j in range(n):
+            needed = bound[j] * 2.0**-unit * kappa
+            power = row_power[i] + column_power[j]
+            certified = finish.pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit)
+            entries[i, j] = certified or bound[j] == 0.0
+    return blocks, entries
+
+
+@pytest.mark.parametrize("height, width", [(1, 64), (8, 32)])
+def test_a_block_is_certified_only_where_each_of_its_entries_is(height, width, rng):
+    """Terms and counts at the edge of what passes, rows and columns of nothing, and terms that are no numbers."""
+    k, seen = 500, set()
+    for turn in range(300):
+        unit = int(rng.choice([-40, 0, 40]))
+        kappa = float(np.exp2(rng.integers(0, 30)))
+        sides = []
+        for count in (24, 150):
+            spread = rng.choice([0.01, 0.3, 3.0])
+            terms = np.exp2(50 + spread * rng.standard_normal((4, count)))
+            terms[3] = np.exp2(np.rint(spread * rng.standard_normal(count)))
+            terms[1] = 1e300 if turn % 2 else terms[1]
+            counts = np.sort(np.clip(rng.integers(-40, 40, (count, 5)) + [150, 250, 350, 420, 470], 0, k), axis=1)
+            # Around what the third level of both, a quarter of 2^power, makes of 200 products.
+            power = np.full(count, 50) + rng.integers(-1, 2, count) * (turn % 3 > 0)
+            odd = rng.random(count)
+            terms[:, odd < 0.02], counts[odd < 0.02] = 0.0, 0
+            terms[0, odd > 0.995] = rng.choice([np.nan, np.inf])
+            sides += [terms, power, counts.astype(np.int64)]
+        kappa *= 2.0 ** int(rng.integers(20, 40))
+        blocks, entries = _blocks(height, width, *sides, k / 4.0, k, kappa, unit)
+        for r, c in np.ndindex(*blocks.shape):
+            every = entries[r * height : (r + 1) * height, c * width : (c + 1) * width].all()
+            assert every or not blocks[r, c], (turn, r, c)
+            seen.add((bool(blocks[r, c]), bool(every)))
+    assert seen == {(True, True), (False, True), (False, False)}, seen
