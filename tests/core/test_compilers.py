@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from numba.core.errors import NumbaError
 
 from prismm.core import jit
 from prismm.core.compilers import HelperCompiler
@@ -49,6 +50,34 @@ def test_helpers_have_no_code_of_their_own(norm, tmp_path, monkeypatch):
     assert found.library.get_pointer_to_function(found.fndesc.llvm_func_name) == 0
     with pytest.raises(KeyError, match="pop from an empty set"):
         found.entry_point()
+
+
+@jit.counting
+def _zeros(n):
+    return np.zeros(n)
+
+
+@jit.device
+def _first_of_zeros(n):
+    return _zeros(n)[0]
+
+
+@jit.device
+def _first_of_own(n):
+    return np.zeros(n)[0]
+
+
+@pytest.mark.parametrize("helper", [_first_of_zeros, _first_of_own])
+def test_a_helper_that_counts_no_references_gets_none(helper, tmp_path, monkeypatch):
+    """It would never free what it made, or what another made for it."""
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+
+    def caller(n):
+        return helper(n)
+
+    caller.__qualname__ = f"caller_of{helper.__name__}"
+    with pytest.raises(NumbaError, match=r"counts no references|array passed into the function"):
+        jit.Kernel(caller, "float64(int64)", set())(3)
 
 
 @pytest.mark.parametrize("collects", [True, False])

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.errors import CompilerError
 from numba.core.typed_passes import NativeLowering
 
 
@@ -62,8 +64,22 @@ class _Linked(LoweringPass):  # type: ignore[misc]
     def run_pass(self, state: Any) -> bool:
         """Set the result's entry point: a built-in method that none other equals, as Numba asks, and that always
         raises, should anyone call it.
+
+        Raises:
+            CompilerError: where a helper that counts no references gets some from another, and would never free them.
         """
+        if not state.flags.nrt:
+            for call, signature in state.calltypes.items():
+                callee = state.typemap.get(call.func.name) if getattr(call, "op", None) == "call" else None
+                if isinstance(callee, types.Dispatcher) and self._owned(state, signature.return_type):
+                    raise CompilerError(f"{state.func_id.func_qualname} counts no references, and calls {callee}")
         entry = set[None]().pop
         state.targetctx.insert_user_function(entry, state.cr.fndesc, [state.library])
         state.cr = state.cr._replace(cfunc=entry)
         return True
+
+    @staticmethod
+    def _owned(state: Any, kind: Any) -> bool:
+        """Whether a value of a type may refer to memory that is counted."""
+        found: bool = state.targetctx.data_model_manager[kind].contains_nrt_meminfo()
+        return found

@@ -185,7 +185,8 @@ def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation.
 
     Its arrays are its caller's, and it counts no references to them: two atomic operations for each argument cost more
-    than the arithmetic on a short row. Numba refuses to compile one that makes or returns an array (`counting`).
+    than the arithmetic on a short row. One that makes an array, or takes one that a helper made, does not compile
+    (`counting`).
     """
     return _dispatcher(_checked_name(function), counted=False)
 
@@ -244,10 +245,17 @@ def _contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
     return row
 
 
-@counting
 def words(array: Any, i: Any, j: Any, size: Any) -> Any:
-    """Row i of a matrix of bytes, from its byte j on, as `size` int64 of eight bytes each."""
-    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0] + j)), size, np.int64)
+    """In kernels: row i of a matrix of bytes, from its byte j on, as `size` int64 of eight bytes each, likewise."""
+    raise NotImplementedError("a device function")
+
+
+@overload(words, jit_options=HELPER)
+def _words(array: Any, i: Any, j: Any, size: Any) -> Any:
+    def of_eight(array: Any, i: Any, j: Any, size: Any) -> Any:
+        return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0] + j)), size, np.int64)
+
+    return of_eight
 
 
 def as_float64(row: Any, buffer: Any) -> Any:

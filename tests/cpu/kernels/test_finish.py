@@ -90,7 +90,7 @@ def _blocks(height, width, row_terms, row_power, row_counts, column_terms, colum
 @pytest.mark.parametrize("height, width", [(1, 64), (8, 32)])
 def test_a_block_is_certified_only_where_each_of_its_entries_is(height, width, rng):
     """Terms and counts at the edge of what passes, rows and columns of nothing, and terms that are no numbers."""
-    k, seen = 500, set()
+    k, seen, levels = 500, set(), np.array([150, 250, 350, 420, 470])
     for turn in range(300):
         unit = int(rng.choice([-40, 0, 40]))
         kappa = float(np.exp2(rng.integers(0, 30)))
@@ -100,7 +100,7 @@ def test_a_block_is_certified_only_where_each_of_its_entries_is(height, width, r
             terms = np.exp2(50 + spread * rng.standard_normal((4, count)))
             terms[3] = np.exp2(np.rint(spread * rng.standard_normal(count)))
             terms[1] = 1e300 if turn % 2 else terms[1]
-            counts = np.sort(np.clip(rng.integers(-40, 40, (count, 5)) + [150, 250, 350, 420, 470], 0, k), axis=1)
+            counts = np.sort(np.clip(rng.integers(-40, 40, (count, 5)) + levels, 0, k), axis=1)
             # Around what the third level of both, a quarter of 2^power, makes of 200 products.
             power = np.full(count, 50) + rng.integers(-1, 2, count) * (turn % 3 > 0)
             odd = rng.random(count)
