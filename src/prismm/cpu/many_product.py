@@ -286,7 +286,7 @@ def multiply(
     fitting = PackedEngine.block_bytes // (count * max(k, 1))
     width = max(32, min(PackedEngine.widest_block, fitting, -(-n // workers)) + 31 & ~31)
     room = max(job.workspace_bytes - workers * count * width * (k + 256), 0) // (count * (k + 128))
-    # Two tiles of the kernel, which has 48 rows, are the least that is worth a pass over all columns.
+    # Two tiles of 48 rows, or three of 32, are the least that is worth a pass over all columns.
     height = max(96, min(m, room // 96 * 96))
     out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
     for i0 in range(0, m, height):

@@ -12,7 +12,7 @@ from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, 
 
 
 def digits_of(products: np.ndarray, moduli: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Products (moduli, m, n) as digits (strips, panels, moduli, 48, 32) in [-q/2, q/2), any bytes beyond the end."""
+    """Products (moduli, m, n) as digits (strips, panels, moduli, 32, 32) in [-q/2, q/2), any bytes beyond the end."""
     count, m, n = products.shape
     strips, panels = -(-m // STRIP_ROWS), -(-n // PANEL)
     found = rng.integers(-128, 128, (count, strips * STRIP_ROWS, panels * PANEL)).astype(np.int8)
@@ -27,7 +27,7 @@ def join_panels(
     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
     out, out32, low, failed,
 ):  # fmt: skip
-    """Join digits (3, strips, panels, moduli, 48, 32): the count of `failed`."""
+    """Join digits (3, strips, panels, moduli, 32, 32): the count of `failed`."""
     work, edge, flags = scratch(PANEL * ROWS)
     extremes = block_extremes(
         np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,

@@ -5,12 +5,13 @@
 row, a panel of B as two tiles at a stride of 128 bytes. As there, Σ a·(b + 128) - 128·Σ a = Σ a·b modulo 2^32, which is
 the int32 sum where |Σ a·b| < 2^31, as k <= `vnni.CHUNK` ensures.
 
-A step of 64 in k takes 48 rows and 32 columns: three tiles of A and two of B (5 kB) for six products (96 cycles).
-Six sums leave two registers for operands; `ORDER` says which of these they hold when. Rows of A come from the L2
-cache, by loads that leave the L1 cache alone (``tileloaddt1``), where `DEPTH` steps of a panel of B stay for all strips
-of 48 rows; from the L2 cache both would come too slowly. The int32 sums wait in scratch between such depths, and are
-reduced modulo q while the next tile is multiplied: a dot product of bytes, a quotient in float32 and a multiply-add for
-16 of them. Only bytes leave the kernel.
+A step of 64 in k takes 32 rows and 32 columns: two tiles of A and two of B (4 kB) for four products (64 cycles). Four
+sums leave a register for each operand, so that each is loaded once (`ORDER`). Six sums, of 48 rows, would leave two,
+and seven loads for six products; where a sibling thread is busy, a load costs more than half of a product. Rows of A
+come from the L2 cache, by loads that leave the L1 cache alone (``tileloaddt1``), where `DEPTH` steps of a panel of B
+stay for all strips of 32 rows; from the L2 cache both would come too slowly. The int32 sums wait in scratch between
+such depths, and are reduced modulo q while the next tile is multiplied: a dot product of bytes, a quotient in float32
+and a multiply-add for 16 of them. Only bytes leave the kernel.
 
 A panel of B comes from the L3 cache, 2 kB a step, once for all strips of A that are in the L2 cache. Of a long inner
 dimension few strips would fit there, and the panels would come too slowly: so it is cut into spans (`span_steps`), and
@@ -70,7 +71,7 @@ _span_steps = device(span_steps)
 
 
 def block_strips(steps: int) -> int:
-    """Strips of 48 rows, so many steps of each, that are multiplied by all panels of a modulus before the next ones."""
+    """Strips, so many steps of each, that are multiplied by all panels of a modulus before the next ones."""
     return max(1, min(BLOCK_BYTES // (64 * steps * STRIP_ROWS), MOST_STRIPS))
 
 
@@ -203,26 +204,11 @@ class _Reduction:
 
 
 def _micro(tall: int) -> Any:
-    """The micro-kernel for 16·tall rows and 32 columns, as an intrinsic (see `micro3`)."""
+    """The micro-kernel for 16·tall rows and 32 columns, as an intrinsic (see `micro2`)."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (
-            a,
-            pitch,
-            panel,
-            steps,
-            fresh,
-            here,
-            before,
-            before_a,
-            before_rows,
-            tail,
-            keep,
-            target,
-            table,
-            ahead,
-            ahead_a,
-        ) = args
+        (a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead,
+         ahead_a) = args  # fmt: skip
         prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         to_l2 = [ir.Constant(_I32, x) for x in (0, 2, 1)]  # a read, of data, for the L2 cache
         reduction = _Reduction(b, before, before_a, pitch, tail, keep, target, table)
@@ -230,11 +216,9 @@ def _micro(tall: int) -> Any:
 
         def step(index: Any) -> None:
             x, y = b.add(a, b.mul(index, number(64))), b.add(panel, b.mul(index, number(64 * PANEL)))
-            lines = [b.add(b.mul(index, number(64 * AHEAD)), number(64 * line)) for line in range(AHEAD)]
-            lines = [b.add(ahead, line) for line in lines]
-            first = b.add(ahead_a, b.mul(index, number(64)))
-            lines += [b.add(first, b.mul(pitch, number(row))) for row in range(ROWS_AHEAD)]
-            for place in lines:
+            of_a, of_b = b.add(ahead_a, b.mul(index, number(64))), b.add(ahead, b.mul(index, number(64 * AHEAD)))
+            places = [b.add(of_b, number(64 * line)) for line in range(AHEAD)]
+            for place in places + [b.add(of_a, b.mul(pitch, number(row))) for row in range(ROWS_AHEAD)]:
                 b.call(prefetch, [_pointer(b, place), *to_l2])
             held: dict[tuple[str, str], int] = {}
             for what in ORDER[tall].split():
@@ -316,12 +300,12 @@ def _micro(tall: int) -> Any:
 
 
 _micro1, micro2 = _micro(1), _micro(2)
-"""micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead): int32
-`here` (48, 32) = itself, or zeros where `fresh`, plus 48 rows at a, `pitch` bytes apart, times a panel, over steps >= 1
-of 64 in k. On the way the tile `before`, of `before_rows` (a multiple of 8, or 0) rows at before_a, whose offsets stand
-`tail` bytes from their start and count where `keep` is -1, not where it is 0, is reduced by `table` (`_factors`) and
-written to `target` as (rows, 32) bytes; `AHEAD` lines a step are fetched from `ahead` on. All but steps, fresh,
-before_rows, tail and keep are addresses and bytes."""
+"""micro2(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, keep, target, table, ahead,
+ahead_a): int32 `here` (32, 32) = itself, or zeros where `fresh`, plus 32 rows at a, `pitch` bytes apart, times a panel,
+over steps >= 1 of 64 in k. On the way the tile `before`, of `before_rows` (a multiple of `_BESIDE`, or 0) rows at
+before_a, whose offsets stand `tail` bytes from their start and count where `keep` is -1, not where it is 0, is reduced
+by `table` (`_factors`) and written to `target` as (rows, 32) bytes. `AHEAD` lines a step are fetched from `ahead` on,
+and one of `ROWS_AHEAD` rows at ahead_a. All but steps, fresh, before_rows, tail and keep are addresses and bytes."""
 
 
 @device
@@ -347,7 +331,7 @@ def _factors(modulus, table):
 
 @intrinsic
 def _begin_with(typingctx: Any, digits: Any, tile: Any) -> Any:
-    """The digits (48, 32) at one address as an int32 tile at another: what the sums of a later span begin with."""
+    """The digits (32, 32) at one address as an int32 tile at another: what the sums of a later span begin with."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         digits, tile = args
@@ -366,7 +350,7 @@ def _begin_with(typingctx: Any, digits: Any, tile: Any) -> Any:
 
 @device
 def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modulus, tiles, tables, digits):
-    """digits (strips, panels, moduli, 48, 32) of one chunk of the inner dimension: see `digits_of`."""
+    """digits (strips, panels, moduli, 32, 32) of one chunk of the inner dimension: see `digits_of`."""
     pitch = left.shape[2]
     count = left.shape[0]
     steps = (depth + 63) // 64
@@ -471,7 +455,7 @@ def digits_of(left, right, first, rows, panel, panels, k, modulus, tiles, tables
     """Digits of rows first, first + 1, … of left (moduli, m, pitch) times `panels` panels of right (moduli, panels,
     >= k/4, 32): the products modulo the moduli, in [-q/2, q/2].
 
-    digits (strips of 48 rows, panels, moduli, 48, 32) of int8; tiles: `SCRATCH_BYTES` aligned to 64; tables (moduli, 4)
+    digits (strips of 32 rows, panels, moduli, 32, 32) of int8; tiles: `SCRATCH_BYTES` aligned to 64; tables (moduli, 4)
     of int32 is scratch as well. Whole sixteens of rows are read: `left` has room for them. Between `configure` and
     `release`.
     """

@@ -2,7 +2,7 @@
 in the cache (`vnni`, `join`, `finish`).
 
 A tile of 20 moduli is 740 kB of int32; what leaves the cache is the result alone. Per entry: 2·k·moduli operations of
-the matrix unit, then 10 ns of joining at 15 moduli.
+the matrix unit, then 6 ns of joining at 15 moduli.
 """
 
 import numpy as np

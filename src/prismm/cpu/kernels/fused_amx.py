@@ -24,7 +24,7 @@ def fused_amx_product(
     row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,
     mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
-    """`fused.fused_product` on tiles; digits (1, strips, panels, moduli, 48, 32), tiles and tables as in
+    """`fused.fused_product` on tiles; digits (1, strips, panels, moduli, 32, 32), tiles and tables as in
     `amx.digits_of` are scratch, whose strips say how many rows are taken at a time.
     """
     m = row_shift.size
