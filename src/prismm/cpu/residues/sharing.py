@@ -1,9 +1,8 @@
-"""Blocks of columns, shared out among workers: each is opened by one of them, and the rows of an open one go to whoever
-is free.
+"""Blocks of columns, shared out among workers: each is split by one of them, and then its rows go to whoever is free.
 
 Workers need not be equally fast: another process may share a core, or two of them the units of one. So a block belongs
 to nobody. A worker takes half of the rows that its block has left at a time, large pieces first; who finds no block to
-open takes rows of the one that has the most left.
+split takes rows of the one that has the most left.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from the L3 cache, in whole tiles of every kernel.
 """
 
 _PAUSE = 1e-4
-"""Seconds after which a worker without work looks again, while another opens a block."""
+"""Seconds between two checks of a worker without work, while another splits a block."""
 
 
 @dataclass(eq=False)
 class Block:
     """Columns first to last - 1 of B; rows `row` to end - 1 are those that nobody has taken.
 
-    residues and scales: of the columns, once the block is open. busy: workers that multiply some of its rows.
+    residues and scales: of the columns, once they are split. busy: workers that multiply some of the rows.
     """
 
     first: int
@@ -47,20 +46,24 @@ class Block:
 
 
 class Blocks:
-    """Blocks under way. over: set from outside where nobody is to begin anything any more."""
+    """Blocks under way. A piece has at most `most` rows. over: set from outside where nobody is to begin anything more.
+
+    No more blocks are split at one time than there are workers: nobody helps with another's while there is one to
+    split.
+    """
 
     def __init__(self, blocks: list[Block], workers: int, most: int) -> None:
         self.over = False
         self._workers, self._most = workers, most
-        self._fresh, self._open, self._opening = deque(blocks), list[Block](), 0
+        self._waiting, self._ready, self._splitting = deque(blocks), list[Block](), 0
         self._guard = threading.Lock()
 
-    def work(self, open_block: Callable[[Block], None], multiply: Callable[[Block, int, int], None]) -> None:
-        """A worker's part: open blocks and multiply rows until nothing is left for it."""
+    def work(self, split: Callable[[Block], None], multiply: Callable[[Block, int, int], None]) -> None:
+        """A worker's part: split blocks and multiply rows until nothing is left for it."""
         while not self.over:
-            block = self._opened(open_block) or self._fullest()
+            block = self._next(split) or self._fullest()
             if block is None:
-                if not self._opening:
+                if not self._splitting:
                     return
                 time.sleep(_PAUSE)
                 continue
@@ -69,33 +72,33 @@ class Blocks:
                 self._done(block)
 
     def close(self) -> None:
-        """Give back all memory: after an error blocks are left open."""
-        for block in self._open:
+        """Give all memory back, also that of blocks that an error interrupted."""
+        for block in self._ready:
             block.workspace.__exit__()
 
-    def _opened(self, open_block: Callable[[Block], None]) -> Block | None:
-        """The next block, now open; None where there is none."""
+    def _next(self, split: Callable[[Block], None]) -> Block | None:
+        """The next block, split; None where there is none."""
         with self._guard:
-            if not self._fresh:
+            if not self._waiting:
                 return None
-            block = self._fresh.popleft()
-            self._opening += 1
+            block = self._waiting.popleft()
+            self._splitting += 1
         try:
-            open_block(block)
+            split(block)
         except BaseException:
             block.row = block.end  # nobody is to take any
             raise
         finally:
-            # In one step, so that who sees nobody opening a block sees the block.
+            # In one step, so that who sees that nobody is splitting sees the block.
             with self._guard:
-                self._open.append(block)
-                self._opening -= 1
+                self._ready.append(block)
+                self._splitting -= 1
         return block
 
     def _fullest(self) -> Block | None:
-        """The open block of which the most rows are left, if any has some."""
+        """The block of which the most rows are left, if any has some."""
         with self._guard:
-            block = max(self._open, key=lambda one: one.end - one.row, default=None)
+            block = max(self._ready, key=lambda one: one.end - one.row, default=None)
             return block if block is not None and block.row < block.end else None
 
     def _take(self, block: Block) -> tuple[int, int] | None:
@@ -116,6 +119,6 @@ class Blocks:
         with self._guard:
             block.busy -= 1
             if block.busy == 0 and block.row == block.end:
-                self._open.remove(block)
+                self._ready.remove(block)
                 block.residues = None
                 block.workspace.__exit__()

@@ -99,7 +99,7 @@ def run(
             start = time.perf_counter()
             left = _Rows(a, i0, last, splitter, job.workers, workspace)
 
-            def open_block(one: Block) -> None:
+            def split(one: Block) -> None:
                 if right is not None:
                     one.scales = right.scales.block(one.first, one.last)
                 else:
@@ -123,7 +123,7 @@ def run(
 
             # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
             tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
-            tasks += [functools.partial(blocks.work, open_block, multiply)] * job.workers
+            tasks += [functools.partial(blocks.work, split, multiply)] * job.workers
             try:
                 threads.spread(lambda task: task(), tasks, job.workers, joining=True, failed=failed)
             finally:
