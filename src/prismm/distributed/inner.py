@@ -344,25 +344,31 @@ class Product:
         self, pieces: list[list[Piece]], listed: Callable[[Joined], list[Entries]]
     ) -> list[_Shared]:  # fmt: skip
         """Entries of all ranks that are listed of their pieces."""
-        mine = [np.zeros((7, 0), np.int64)]
+        m, n = self.left.count, self.right.count
+        keys, places = [np.zeros(0, np.int64)], [np.zeros((3, 0), np.int64)]
         for at, some in enumerate(pieces):
             for number, piece in enumerate(some):
                 for e in listed(piece.joined):
-                    head = [np.full(e.i.size, each) for each in (at, e.part)]
-                    tail = np.full(e.i.size, number), e.i, e.j
-                    mine.append(np.stack([*head, piece.rows[e.i], piece.columns[e.j], *tail]))
-        own = np.concatenate(mine, axis=1)
-        whole, start = self.exchange.gathered(own[:4])
-        owned = np.zeros(whole.shape[1], np.bool_)
-        owned[start : start + own.shape[1]] = True
+                    # One number for product, real part, row and column: lists of millions travel.
+                    keys.append(((2 * at + e.part) * m + piece.rows[e.i]) * n + piece.columns[e.j])
+                    places.append(np.stack([np.full(e.i.size, number), e.i, e.j]))
+        own, local = np.concatenate(keys), np.concatenate(places, axis=1)
+        (whole,), start = self.exchange.gathered(own[None])
+        if not whole.size:
+            return []
+        owned = np.zeros(whole.size, np.bool_)
+        owned[start : start + own.size] = True
+        lines = whole // n
+        kinds, mine_of = lines // m, own // (m * n)
+        i, j = lines - kinds * m, whole - lines * n
+        first = int(kinds[0])
+        if (kinds == first).all():
+            return [_Shared(first // 2, Entries(first % 2, i, j), owned, *local)]
         found = []
-        # A number for each product and real part.
-        kinds, mine_of = 2 * whole[0] + whole[1], 2 * own[0] + own[1]
         for kind in np.unique(kinds).tolist():
             here = kinds == kind
-            i, j = np.ascontiguousarray(whole[2:, here])
-            local = np.ascontiguousarray(own[4:, mine_of == kind])
-            found.append(_Shared(kind // 2, Entries(kind % 2, i, j), owned[here], *local))
+            mine = np.ascontiguousarray(local[:, mine_of == kind])
+            found.append(_Shared(kind // 2, Entries(kind % 2, i[here], j[here]), owned[here], *mine))
         return found
 
     def _met(self, each: _Shared, pairs: list[tuple[int, int]]) -> tuple[Met, Met, Entries]:
