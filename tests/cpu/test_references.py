@@ -1,4 +1,4 @@
-"""Kernels give back all memory: helpers that count no references (`jit.device`) neither end one nor keep one."""
+"""Kernels free all memory that they allocate, although most of their helpers count no references (`jit.device`)."""
 
 from collections.abc import Iterator
 
@@ -16,20 +16,20 @@ GIVEN = [{"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": R
 
 @pytest.fixture
 def counting() -> Iterator[None]:
-    """Numba counts what it allocates and frees, as it does not by itself."""
+    """Have Numba count what it allocates and frees."""
     _nrt_python.memsys_enable_stats()
     yield
     _nrt_python.memsys_disable_stats()
 
 
 def held() -> tuple[int, int]:
-    """Memory and owners of it that Numba has made and not freed."""
+    """How many blocks of memory, and how many owners of such, Numba has allocated and not freed."""
     found = rtsys.get_allocation_stats()
     return found.alloc - found.free, found.mi_alloc - found.mi_free
 
 
 def products(engine: str) -> None:
-    """The same products whenever it is called."""
+    """Make products by kernels of all kinds, of the same operands in each call."""
     rng = np.random.default_rng(7)
     a, b, c = rng.standard_normal((70, 90)), rng.standard_normal((90, 130)), rng.standard_normal((70, 130))
     for kind in ("float64", "float32", "complex128"):

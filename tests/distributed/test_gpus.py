@@ -112,7 +112,7 @@ def test_interpreted_ranks_make_what_is_left_by_more_moduli(mesh, bits, interpre
 
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 def test_few_entries_are_made_again_where_cpus_take_longer(seconds, interpreted, rng):
-    """All entries stand in uncertified tiles, but no more than some are left of these: what they cost decides."""
+    """The tiles of all entries are uncertified, but few entries are left of them, so the time for these decides."""
     given = {"accuracy": "correctly-rounded", "scheme": "residues:15"}
     chosen = [("normal", (12, 40, 12), int(rng.integers(1 << 30)), "float64", given, [S(1)], [S(0)])]
     found = interpreted.run(cases.bits_by_more, (2,), chosen, None, {"AGAIN": 1.01, "ENTRY_SECONDS": seconds})

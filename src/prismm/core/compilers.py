@@ -66,13 +66,16 @@ class _Linked(LoweringPass):  # type: ignore[misc]
         raises, should anyone call it.
 
         Raises:
-            CompilerError: where a helper that counts no references gets some from another, and would never free them.
+            CompilerError: if a helper that counts no references calls one that returns arrays: it would never free
+                them.
         """
         if not state.flags.nrt:
             for call, signature in state.calltypes.items():
                 callee = state.typemap.get(call.func.name) if getattr(call, "op", None) == "call" else None
                 if isinstance(callee, types.Dispatcher) and self._owned(state, signature.return_type):
-                    raise CompilerError(f"{state.func_id.func_qualname} counts no references, and calls {callee}")
+                    raise CompilerError(
+                        f"{state.func_id.func_qualname} counts no references, but takes arrays from {callee}"
+                    )
         entry = set[None]().pop
         state.targetctx.insert_user_function(entry, state.cr.fndesc, [state.library])
         state.cr = state.cr._replace(cfunc=entry)

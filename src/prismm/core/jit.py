@@ -43,7 +43,7 @@ from prismm.core.kernel_files import KernelFile
 
 _COMPILE_LOCK = threading.RLock()
 HELPER = {"nogil": True, "error_model": "numpy", "pipeline_class": HelperCompiler, "_nrt": True}
-"""How Numba compiles what `overload` chooses, which may return arrays (`counting`)."""
+"""How Numba compiles the functions that `overload` chooses. They count references, as those of `counting` do."""
 
 if hasattr(os, "register_at_fork"):
     # A child would find a lock that a thread of its parent held, and Numba's and LLVM's with it: forks wait.
@@ -185,15 +185,15 @@ def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation.
 
     Its arrays are its caller's, and it counts no references to them: two atomic operations for each argument cost more
-    than the arithmetic on a short row. One that makes an array, or takes one that a helper made, does not compile
-    (`counting`).
+    than the arithmetic on a short row. A helper that makes an array, or takes one that another helper returns, compiles
+    only as `counting`.
     """
     return _dispatcher(_checked_name(function), counted=False)
 
 
 def counting(function: Callable[..., Any]) -> Any:
-    """Decorate a helper that makes arrays, for itself or to return them: it counts references, and so must those who
-    take what it returns.
+    """Decorate a helper that makes or returns arrays. It counts references, and callers that take its arrays must count
+    them, too.
     """
     return _dispatcher(_checked_name(function))
 

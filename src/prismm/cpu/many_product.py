@@ -223,7 +223,7 @@ def join_products(
 def _join_arguments(
     tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any], out: NDArray[Any]
 ) -> tuple[Any, ...]:  # fmt: skip
-    """What `kernels.many.join_many` takes behind the products; the last one lists what is not proved."""
+    """The arguments of `kernels.many.join_many` after the products. The last one receives the entries without proof."""
     out64 = out if out.dtype == np.float64 else np.empty((0, 0))
     out32 = out if out.dtype == np.float32 else np.empty((0, 0), np.float32)
     return (

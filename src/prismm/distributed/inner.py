@@ -38,10 +38,12 @@ would take longer.
 """
 
 ENTRY_SECONDS = 1.3e-8
-"""Seconds for a term of an entry that CPUs decide, most of them to bring vectors there (two H200s, K = 8192)."""
+"""Seconds that CPUs take for a term of an entry, most of them to copy rows and columns (two H200s, K = 8192)."""
 
 AGAIN_SECONDS, AGAIN_RATE = 0.02, 6e12
-"""Seconds of a product of the most moduli, and multiply-adds of its operands that a GPU makes in one (likewise)."""
+"""A product of 49 moduli takes so many seconds, and besides one for so many multiply-adds of m, n and K on each GPU
+(measured on the same GPUs).
+"""
 
 Axes = dict[int, int | None]
 """For each mesh dimension of the sum: 0 where rows are scattered over it, 1 where columns are, None for neither."""
@@ -281,8 +283,9 @@ class Product:
         yield from zip(*numbers, strict=True)
 
     def _many(self, left: int, *, single: bool = False) -> bool:
-        """Whether so many entries are left on all ranks together that GPUs decide them. single: they are single ones,
-        of which CPUs would have to gather the vectors.
+        """Whether so many entries are left on all ranks together that GPUs decide them.
+
+        single: whether CPUs would decide them one by one, so that the time that this takes counts, too.
         """
         count, entries = int(self.exchange.total(np.array([left]))[0]), self.left.count * self.right.count
         ranks = math.prod(self.exchange.mesh.size(index) for index in self.exchange.inner)
@@ -349,7 +352,7 @@ class Product:
         for at, some in enumerate(pieces):
             for number, piece in enumerate(some):
                 for e in listed(piece.joined):
-                    # One number for product, real part, row and column: lists of millions travel.
+                    # One int64 holds product, real part, row and column, as lists of millions are sent.
                     keys.append(((2 * at + e.part) * m + piece.rows[e.i]) * n + piece.columns[e.j])
                     places.append(np.stack([np.full(e.i.size, number), e.i, e.j]))
         own, local = np.concatenate(keys), np.concatenate(places, axis=1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from prismm.core.jit import kernel
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS
-from prismm.cpu.kernels.finish import block_extremes, scratch
+from prismm.cpu.kernels.finish import scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
 
@@ -28,8 +28,7 @@ def join_panels(
     out, out32, low, failed,
 ):  # fmt: skip
     """Join digits (3, strips, panels, moduli, 32, 32): the count of `failed`."""
-    work, edge, flags = scratch(PANEL * ROWS)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip

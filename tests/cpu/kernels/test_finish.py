@@ -66,9 +66,11 @@ def test_entries_are_undecided_where_the_ends_round_differently(precision, rng):
 @njit
 def _blocks(height, width, row_terms, row_power, row_counts, column_terms, column_power, column_counts, terms, k, kappa,
             unit):  # fmt: skip
-    """Which blocks are certified whole, and which entries `pigeonhole` certifies, or have a bound of 0."""
+    """For each block, whether it is certified whole; for each entry, whether `pigeonhole` certifies it or its bound is
+    0.
+    """
     given = row_terms, row_power, row_counts, column_terms, column_power, column_counts
-    extremes = finish.block_extremes(height, width, 2, *given)
+    _, _, _, extremes = finish.scratch(height, width, 2, *given)
     m, n = row_power.size, column_power.size
     blocks = np.zeros(((m + height - 1) // height, (n + width - 1) // width), np.uint8)
     for r in range(blocks.shape[0]):
@@ -89,7 +91,7 @@ def _blocks(height, width, row_terms, row_power, row_counts, column_terms, colum
 
 @pytest.mark.parametrize("height, width", [(1, 64), (8, 32)])
 def test_a_block_is_certified_only_where_each_of_its_entries_is(height, width, rng):
-    """Terms and counts at the edge of what passes, rows and columns of nothing, and terms that are no numbers."""
+    """Terms and counts are at the edge of what passes; some rows and columns have no terms, or infinite or NaN ones."""
     k, seen, levels = 500, set(), np.array([150, 250, 350, 420, 470])
     for turn in range(300):
         unit = int(rng.choice([-40, 0, 40]))
@@ -101,7 +103,7 @@ def test_a_block_is_certified_only_where_each_of_its_entries_is(height, width, r
             terms[3] = np.exp2(np.rint(spread * rng.standard_normal(count)))
             terms[1] = 1e300 if turn % 2 else terms[1]
             counts = np.sort(np.clip(rng.integers(-40, 40, (count, 5)) + levels, 0, k), axis=1)
-            # Around what the third level of both, a quarter of 2^power, makes of 200 products.
+            # Powers of which some blocks just pass.
             power = np.full(count, 50) + rng.integers(-1, 2, count) * (turn % 3 > 0)
             odd = rng.random(count)
             terms[:, odd < 0.02], counts[odd < 0.02] = 0.0, 0

@@ -1,4 +1,4 @@
-"""Blocks of columns among workers: every row of every block once, nobody idle beside work, all memory given back."""
+"""Workers that share blocks of columns multiply each row of each block once, help slower ones, and give memory back."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from tests.judge import assert_same_bits
 
 
 def run(blocks, workers, split, multiply):
-    """All workers at once; what each raised."""
+    """Run all workers at the same time; returns the exceptions that they raised."""
     errors = []
 
     def part():
@@ -56,7 +56,9 @@ def test_every_row_of_every_block_once(workers, most, rng):
     assert not run(Blocks(blocks, workers, most), workers, ready, multiply)
     for x, (start, end) in enumerate(zip(starts, ends, strict=True)):
         assert (seen[x, start:end] == 1).all() and seen[x].sum() == end - start
-    assert sorted(split) == [first for first, _ in columns], "one without rows is split, too: its scales are wanted"
+    assert sorted(split) == [first for first, _ in columns], (
+        "a block without rows is split, too, as its scales are wanted"
+    )
     assert all(size == left or size % sharing.ROW_STEP == 0 for size, left in sizes)
     assert max(size for size, _ in sizes) <= most
 
@@ -82,7 +84,7 @@ def test_who_is_free_helps_a_slow_worker():
 
 
 def test_an_error_ends_all_and_gives_memory_back():
-    """In a split: nobody takes rows of a block that has no residues."""
+    """A split fails: no worker takes rows of that block, which has no residues."""
 
     def split(block):
         block.workspace.empty((1 << 20,), "int8")

@@ -404,10 +404,10 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                             # The strips of a block share the fetch of the next panel: each goes on where the one before
                             # it ends.
                             ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
-                            row = max(0, ROWS_AHEAD * (p - panels) + STRIP_ROWS)
+                            # The last panels fetch the rows that follow; the ones before fetch what is there anyway.
+                            row = ROWS_AHEAD * (p - panels) + STRIP_ROWS
                             ahead_a = np.uint64(following + ((strip - s0) * STRIP_ROWS + row) * pitch + 64 * h)
-                            # In the panels before these it stays where it is.
-                            ahead_a = ahead_a if ROWS_AHEAD * (panels - p) <= STRIP_ROWS else here_a
+                            ahead_a = ahead_a if row >= 0 else here_a
                             tall = min(2, (rows - strip * STRIP_ROWS + 15) // 16)
                             given = (
                                 here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, keep,

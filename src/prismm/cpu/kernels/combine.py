@@ -11,12 +11,14 @@ SQRT2 = 1.4142135623730954
 
 _STRIP = 256
 _CERTIFIED, _LISTED, _SMALL = 0, 1, 2
-"""What is known of an entry: `_SMALL` ones are certified by |a||b| or not at all."""
+"""States of an entry. A `_SMALL` entry is listed unless |a||b| certifies it."""
 
 
 @device
 def _begin(shift, others, unit, safe, nonzero, scale, down, high, low, size):
-    """2^(unit - s - t) and 2^-(s + t) of a strip, whether these are far from the ends of float64, and sums of 0."""
+    """Prepare a strip: scale = 2^(unit - s - t) and down = 2^-(s + t), `safe` where both are far from the ends of
+    float64's range, and sums of 0.
+    """
     wide_vectors()
     for j in range(scale.size):
         both = shift + others[j]
@@ -53,7 +55,7 @@ def _add(f, numbers, high, low, size, nonzero):
 
 @device
 def _bounds(n1a, da, n2a, fa, columns, j0, terms, weight, mode, down, units, bound):
-    """The bound of each entry of the product, in units of A'B' and times the factors."""
+    """Compute the bound of each entry of the product: `units` in units of A'B', `bound` times the factors' weight."""
     wide_vectors()
     n1b, db = contiguous_row(columns, 0, j0, bound.size), contiguous_row(columns, 1, j0, bound.size)
     n2b, fb = contiguous_row(columns, 2, j0, bound.size), contiguous_row(columns, 3, j0, bound.size)
@@ -68,7 +70,7 @@ def _bounds(n1a, da, n2a, fa, columns, j0, terms, weight, mode, down, units, bou
 
 @device
 def _test(high, low, size, bound, safe, nonzero, mode, kappa, precision, state):
-    """Round sums, and say what is known of each: see `combine`."""
+    """Round each sum, and set the entry's state by the tests that `combine` describes."""
     wide_vectors()
     top = 2.0**1020 if precision == 53 else 2.0**126
     largest = np.inf if precision == 53 else 2.0**127
@@ -153,7 +155,7 @@ def combine(
                     )  # fmt: skip
                     continue
                 added = add1 if part == 2 else add2
-                # C may be laid out in any way.
+                # C may have any strides.
                 for j in range(w):
                     numbers[j] = added[i, j0 + j]
                 _add(f, numbers, high, low, size, nonzero)

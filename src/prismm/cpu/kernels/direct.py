@@ -10,7 +10,7 @@ bits that feed the same `finish` as every join.
 import numpy as np
 
 from prismm.core.jit import device, device_any_order, fma, kernel
-from prismm.cpu.kernels.finish import block_extremes, finish, scratch
+from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.join import STRIP
 from prismm.cpu.kernels.scale import two_factors
 
@@ -152,8 +152,7 @@ def direct_product(
     used = 2 * limbs
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
-    work, edge, flags = scratch(STRIP)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip

@@ -23,13 +23,19 @@ from prismm.cpu.kernels.finish_lanes import expand_strip, test_block
 
 
 @device
-def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
+def _bound(n1a, da, n2a, fa, n1b, db, n2b, fb, terms):
     """|C' - 2^(s+t)·exact| <= the smaller of the two bounds of `accuracy.residual_bound`, rounding included."""
+    e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
+    e2 = fma(da, n2b, (n2a + da) * db)
+    return min(e1, e2 * (1.0 + 2.0**-40))
+
+
+@device
+def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
+    """`_bound` of a row's entries."""
     wide_vectors()
     for j in range(bound.size):
-        e1 = fma(fa, n1b[j], fb[j] * n1a) + fa * fb[j] * terms
-        e2 = fma(da, n2b[j], (n2a + da) * db[j])
-        bound[j] = min(e1, e2 * (1.0 + 2.0**-40))
+        bound[j] = _bound(n1a, da, n2a, fa, n1b[j], db[j], n2b[j], fb[j], terms)
 
 
 @device
@@ -170,8 +176,9 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
 
 @counting
 def _extremes(size, terms, power, counts):
-    """Of each `size` rows or columns: the least power, the largest of each of the four terms, and the least counts. One
-    without any terms counts for nothing: its bounds are 0 and pass.
+    """The least power, the largest of each of the four terms, and the least counts of each `size` rows or columns.
+
+    A row or column whose terms are all 0 is left out: its bounds are 0, which pass.
     """
     groups = (power.size + size - 1) // size
     least = np.full(groups, np.int64(1) << 40)
@@ -183,7 +190,7 @@ def _extremes(size, terms, power, counts):
         g = j // size
         least[g] = min(least[g], power[j])
         for x in range(4):
-            # What is no number stays.
+            # A NaN stays, and no bound that is made of it passes.
             if terms[x, j] > most[g, x] or terms[x, j] != terms[x, j]:
                 most[g, x] = terms[x, j]
         for p in range(counts.shape[1]):
@@ -192,42 +199,44 @@ def _extremes(size, terms, power, counts):
 
 
 @counting
-def block_extremes(
-    height, width, mode, row_terms, row_power, row_counts, column_terms, column_power, column_counts
-):  # fmt: skip
-    """What `finish_block` needs to certify blocks of so many rows and columns whole: `_extremes` of both; without
-    MAGNITUDE of nothing.
+def scratch(height, width, mode, row_terms, row_power, row_counts, column_terms, column_power, column_counts):
+    """work, edge, flags and extremes of `finish_block`, for blocks of up to `height` rows and `width` columns.
+
+    `width` is a multiple of 8. The extremes are those of the rows and columns of each block, so that blocks begin at
+    multiples of `height` and `width`. Only MAGNITUDE has any.
     """
     m, n = (row_power.size, column_power.size) if mode == 2 else (0, 0)
     rows = _extremes(height, row_terms, row_power[:m], row_counts)
     columns = _extremes(width, column_terms, column_power[:n], column_counts)
-    return height, width, rows, columns
+    size = height * width
+    work, edge, flags = np.empty((10, size)), np.empty((2, size), np.int64), np.zeros((2, size), np.uint8)
+    return work, edge, flags, (height, width, rows, columns)
 
 
 @device
 def _block_certified(unit, i, j0, terms, k, magnitude_kappa, extremes):
     """Whether `pigeonhole` certifies every entry of the block at (i, j0).
 
-    Bounds (`bounds`) grow with terms, what they need with bounds, and hits with counts; each operation is rounded
-    monotonically. So where the largest terms, the least power and the least counts pass, each row and column does.
+    `_bound` grows with terms, the magnitude that an entry needs grows with its bound, and hits grow with counts; each
+    operation is rounded monotonically. So where the largest terms, the least power and the least counts of the block
+    pass, those of each row and column pass.
     """
     height, width, rows, columns = extremes
     row_least, row_most, row_fewest = rows
     column_least, column_most, column_fewest = columns
     r, c = i // height, j0 // width
-    n1a, da, n2a, fa = row_most[r, 0], row_most[r, 1], row_most[r, 2], row_most[r, 3]
-    n1b, db, n2b, fb = column_most[c, 0], column_most[c, 1], column_most[c, 2], column_most[c, 3]
-    e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
-    e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
-    bound = e2 if e2 < e1 else e1
+    bound = _bound(
+        row_most[r, 0], row_most[r, 1], row_most[r, 2], row_most[r, 3], column_most[c, 0], column_most[c, 1],
+        column_most[c, 2], column_most[c, 3], terms,
+    )  # fmt: skip
     needed = bound * power_of_two(-unit) * magnitude_kappa
     return pigeonhole(row_fewest, r, column_fewest, c, k, row_least[r] + column_least[c], needed, unit)
 
 
 @device
 def _clear(flags, rows, pitch, w):
-    """Take `fail` off the entries of a block, but for `hard` ones: magnitudes say nothing of overflow. Returns 0 where
-    no flag is left.
+    """Clear `fail` of the entries of a block, but for `hard` ones, of whose overflow magnitudes say nothing. Returns 0
+    if no flag is left.
     """
     left = np.int64(0)
     for r in range(rows):
@@ -301,12 +310,6 @@ def far_apart(h, bound, precision):
     return bound > abs(h) * power_of_two(3 - precision)
 
 
-@counting
-def scratch(strip):
-    """work, edge and flags of `finish`, for strips of up to that many entries, a multiple of 8."""
-    return np.empty((10, strip)), np.empty((2, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
-
-
 @device
 def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
@@ -315,8 +318,7 @@ def finish(
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (10, ·), edge (2, ·) and flags (2, ·) are scratch; extremes: `block_extremes` of one row, and of the columns
-    between two j0.
+    work, edge, flags and extremes are those of `scratch`, for blocks of one row.
     """
     expand_strip(sums, limbs, radix, product, quotient, work, w)
     return finish_block(
@@ -348,7 +350,7 @@ def finish_block(
                 out[i + r, j0 + j] = h[j]
                 low[i + r, j0 + j] = m[j] + t[j]
         return count
-    # The test stores values where they belong, if its eights fit there; else to a row that nobody reads.
+    # The test stores values in the result where whole eights fit there, and otherwise in a spare row of `work`.
     direct = w % 8 == 0 and (out.strides[1] == 8 if precision == 53 else out32.strides[1] == 4)
     stored, line = np.uint64(work.ctypes.data + 9 * work.strides[0]), np.int64(0)
     if direct and precision == 53:
@@ -365,7 +367,7 @@ def finish_block(
     if direct and trouble == 0:
         return count
     for r in range(rows):
-        # Nearly all blocks have no flag left: what follows may take its time.
+        # Nearly all blocks have no flag left, so what follows may be slow.
         if trouble != 0:
             count = _look_at_flags(
                 unit, i + r, j0, w, r * pitch, row_shift, column_shift, row_power, column_power, row_counts,

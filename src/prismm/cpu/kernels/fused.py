@@ -9,7 +9,7 @@ import numpy as np
 
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
-from prismm.cpu.kernels.finish import block_extremes, finish, scratch
+from prismm.cpu.kernels.finish import finish, scratch
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import strip_sums, strip_sums_cross, strip_sums_difference
 from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products, wide_rows
@@ -38,8 +38,7 @@ def fused_product(
     m = row_shift.size
     n = column_shift.size
     sums = np.zeros((5, STRIP))
-    work, edge, flags = scratch(STRIP)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(1), np.int64(TILE_COLUMNS), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip
@@ -78,8 +77,7 @@ def fused_complex_product(
     m = row_shift.size
     n = column_shift.size
     sums = np.zeros((5, STRIP))
-    work, edge, flags = scratch(STRIP)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(1), np.int64(TILE_COLUMNS), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip

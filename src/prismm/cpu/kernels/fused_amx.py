@@ -10,7 +10,7 @@ import numpy as np
 from prismm.core.jit import kernel, wide_vectors
 from prismm.cpu.kernels import many
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
-from prismm.cpu.kernels.finish import block_extremes, scratch
+from prismm.cpu.kernels.finish import scratch
 from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.join import STRIP
 from prismm.cpu.kernels.panel_join import ROWS, join_strips, join_strips_cross, join_strips_difference
@@ -29,8 +29,7 @@ def fused_amx_product(
     """
     m = row_shift.size
     n = column_shift.size
-    work, edge, flags = scratch(PANEL * ROWS)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip
@@ -64,8 +63,7 @@ def fused_amx_complex_product(
     """`fused.fused_complex_product` on tiles: left, right and digits have three parts."""
     m = row_shift.size
     n = column_shift.size
-    work, edge, flags = scratch(PANEL * ROWS)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(ROWS), np.int64(PANEL), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip

@@ -11,7 +11,7 @@ Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops 
 import numpy as np
 
 from prismm.core.jit import contiguous_row, counting, device, fma, kernel
-from prismm.cpu.kernels.finish import block_extremes, finish, scratch
+from prismm.cpu.kernels.finish import finish, scratch
 
 STRIP = 256
 RADIX = 40
@@ -181,8 +181,7 @@ def join_fused(
     zero = np.zeros((1, STRIP), np.int32)
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
-    work, edge, flags = scratch(STRIP)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip
@@ -215,8 +214,7 @@ def _join_parts(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work, edge, flags = scratch(STRIP)
-    extremes = block_extremes(
+    work, edge, flags, extremes = scratch(
         np.int64(1), np.int64(STRIP), mode, row_terms, row_power, row_counts, column_terms, column_power,
         column_counts,
     )  # fmt: skip

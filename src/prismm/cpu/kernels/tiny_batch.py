@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
-from prismm.core.jit import bits_of, contiguous_row, device, float_of, fma, kernel
+from prismm.core.jit import HELPER, bits_of, contiguous_row, device, float_of, fma, kernel
 from prismm.cpu.kernels.tiny import COLUMNS, VECTORS, load, no_products, pointer, round_and_test, sums, uncovered
 from prismm.cpu.kernels.tiny import LANES as VECTOR
 
@@ -34,6 +34,19 @@ _FAR = 300
 def _power(exponent):
     """2^exponent, which is normal."""
     return float_of((exponent + 1023) << 52)
+
+
+def _line(lines: Any, i: Any, lanes: Any) -> Any:
+    """In kernels: lanes of line i."""
+    raise NotImplementedError("a device function")
+
+
+@overload(_line, jit_options=HELPER)
+def _lanes_of_line(lines: Any, i: Any, lanes: Any) -> Any:
+    def line(lines: Any, i: Any, lanes: Any) -> Any:
+        return contiguous_row(lines, i, 0, lanes)
+
+    return line
 
 
 @device
@@ -61,13 +74,13 @@ def _exponents(lines, depth, lanes, exponent, odd, top):
     marked as odd and becomes zero.
     """
     bits = lines.view(np.int64)
-    largest = contiguous_row(top, 0, 0, lanes)
+    largest = _line(top, 0, lanes)
     for i in range(exponent.shape[0]):
-        e, flags = contiguous_row(exponent, i, 0, lanes), contiguous_row(odd, i, 0, lanes)
+        e, flags = _line(exponent, i, lanes), _line(odd, i, lanes)
         for lane in range(lanes):
             largest[lane] = 0
         for h in range(depth):
-            row = contiguous_row(bits, i * depth + h, 0, lanes)
+            row = _line(bits, i * depth + h, lanes)
             for lane in range(lanes):
                 largest[lane] = max(largest[lane], row[lane] & _SIZE)
         some = np.int64(0)
@@ -79,7 +92,7 @@ def _exponents(lines, depth, lanes, exponent, odd, top):
             some |= np.int64(far)
         # Nearly always there is none, which saves a pass over the elements.
         for h in range(depth if some else 0):
-            x = contiguous_row(lines, i * depth + h, 0, lanes)
+            x = _line(lines, i * depth + h, lanes)
             for lane in range(lanes):
                 x[lane] = 0.0 if flags[lane] != 0 else x[lane]
 
@@ -93,19 +106,10 @@ def _round(lines, depth, lanes, limits, q, levels, exponent, shift, norm, inexac
     (bits + 1) // 2, the last threshold but x - 2 is below 4^(x-1), and the norm at least 2^(bits-1) >= 4^(x-1).
     """
     last = limits.size - 1
-    up, squares, total, v = (
-        contiguous_row(work, 0, 0, lanes),
-        contiguous_row(work, 1, 0, lanes),
-        contiguous_row(work, 2, 0, lanes),
-        contiguous_row(work, 3, 0, lanes),
-    )
+    up, squares, total, v = _line(work, 0, lanes), _line(work, 1, lanes), _line(work, 2, lanes), _line(work, 3, lanes)
     for i in range(exponent.shape[0]):
-        e, s, size = (
-            contiguous_row(exponent, i, 0, lanes),
-            contiguous_row(shift, i, 0, lanes),
-            contiguous_row(norm, i, 0, lanes),
-        )
-        rounds, vanishes = contiguous_row(inexact, i, 0, lanes), contiguous_row(lost, i, 0, lanes)
+        e, s, size = _line(exponent, i, lanes), _line(shift, i, lanes), _line(norm, i, lanes)
+        rounds, vanishes = _line(inexact, i, lanes), _line(lost, i, lanes)
         for lane in range(lanes):
             up[lane] = _power(q - e[lane])
             squares[lane] = 0.0
@@ -113,11 +117,11 @@ def _round(lines, depth, lanes, limits, q, levels, exponent, shift, norm, inexac
             rounds[lane] = 0.0
             vanishes[lane] = 0.0
         for p in range(levels):
-            hits = contiguous_row(counts, i * levels + p, 0, lanes)
+            hits = _line(counts, i * levels + p, lanes)
             for lane in range(lanes):
                 hits[lane] = 0.0
         for h in range(depth):
-            a = contiguous_row(lines, i * depth + h, 0, lanes)
+            a = _line(lines, i * depth + h, lanes)
             for lane in range(lanes):
                 x = np.ceil(abs(a[lane]) * up[lane])
                 x = 1.0 if (x == 0.0) & (a[lane] != 0.0) else x
@@ -125,7 +129,7 @@ def _round(lines, depth, lanes, limits, q, levels, exponent, shift, norm, inexac
                 squares[lane] += x * x
                 total[lane] += x
             for p in range(levels):
-                hits, threshold = contiguous_row(counts, i * levels + p, 0, lanes), _power(q - 1 - p)
+                hits, threshold = _line(counts, i * levels + p, lanes), _power(q - 1 - p)
                 for lane in range(lanes):
                     hits[lane] += 1.0 if v[lane] > threshold else 0.0
         for lane in range(lanes):
@@ -140,7 +144,7 @@ def _round(lines, depth, lanes, limits, q, levels, exponent, shift, norm, inexac
             # From here on the scale of rounding; that of the norm is no longer needed.
             up[lane] = _power(s[lane])
         for h in range(depth):
-            a = contiguous_row(lines, i * depth + h, 0, lanes)
+            a = _line(lines, i * depth + h, lanes)
             for lane in range(lanes):
                 scaled = a[lane] * up[lane]
                 x = np.rint(scaled)
@@ -155,13 +159,10 @@ def _weave(columns, depth, lanes, count, y):
     """Complex columns (re, im, re, …) as two real ones each: (re, -im, …) for real parts, and (im, re, …)."""
     for j in range(count):
         for h in range(0, depth, 2):
-            re, im = (
-                contiguous_row(columns, j * depth + h, 0, lanes),
-                contiguous_row(columns, j * depth + h + 1, 0, lanes),
-            )
+            re, im = _line(columns, j * depth + h, lanes), _line(columns, j * depth + h + 1, lanes)
             first, second = 2 * j * depth + h, (2 * j + 1) * depth + h
-            real, minus = contiguous_row(y, first, 0, lanes), contiguous_row(y, first + 1, 0, lanes)
-            imaginary, plus = contiguous_row(y, second, 0, lanes), contiguous_row(y, second + 1, 0, lanes)
+            real, minus = _line(y, first, lanes), _line(y, first + 1, lanes)
+            imaginary, plus = _line(y, second, lanes), _line(y, second + 1, lanes)
             for lane in range(lanes):
                 real[lane] = re[lane]
                 minus[lane] = -im[lane]
@@ -198,9 +199,9 @@ def _magnitude(row_counts, i, column_counts, j, levels, depth, best):
     for lane in range(best.size):
         best[lane] = 0.0
     for p in range(levels):
-        left = contiguous_row(row_counts, i * levels + p, 0, best.size)
+        left = _line(row_counts, i * levels + p, best.size)
         for r in range(levels):
-            right, unit = contiguous_row(column_counts, j * levels + r, 0, best.size), _power(-p - r)
+            right, unit = _line(column_counts, j * levels + r, best.size), _power(-p - r)
             for lane in range(best.size):
                 best[lane] = max(best[lane], (left[lane] + right[lane] - depth) * unit)
 
@@ -257,31 +258,19 @@ def tiny_batch(
             counts[p] = 0
         # The lines that `_round` worked in: nothing of it is needed any more.
         sigma, scale, bound, best = (
-            contiguous_row(work, 0, 0, lanes),
-            contiguous_row(work, 1, 0, lanes),
-            contiguous_row(work, 2, 0, lanes),
-            contiguous_row(work, 3, 0, lanes),
+            _line(work, 0, lanes),
+            _line(work, 1, lanes),
+            _line(work, 2, lanes),
+            _line(work, 3, lanes),
         )
-        s, low, unsure = (
-            contiguous_row(work, 4, 0, lanes),
-            contiguous_row(work, 5, 0, lanes),
-            contiguous_row(work, 6, 0, lanes),
-        )
+        s, low, unsure = _line(work, 4, lanes), _line(work, 5, lanes), _line(work, 6, lanes)
         for i in range(m):
-            e, s1, odd1 = (
-                contiguous_row(row_power, i, 0, lanes),
-                contiguous_row(row_shift, i, 0, lanes),
-                contiguous_row(row_odd, i, 0, lanes),
-            )
-            n1, f1 = contiguous_row(row_norm, i, 0, lanes), contiguous_row(row_inexact, i, 0, lanes)
+            e, s1, odd1 = _line(row_power, i, lanes), _line(row_shift, i, lanes), _line(row_odd, i, lanes)
+            n1, f1 = _line(row_norm, i, lanes), _line(row_inexact, i, lanes)
             for c in range(whole):
                 j = c // parts
-                f, s2, odd2 = (
-                    contiguous_row(column_power, j, 0, lanes),
-                    contiguous_row(column_shift, j, 0, lanes),
-                    contiguous_row(column_odd, j, 0, lanes),
-                )
-                n2, f2 = contiguous_row(column_norm, j, 0, lanes), contiguous_row(column_inexact, j, 0, lanes)
+                f, s2, odd2 = _line(column_power, j, lanes), _line(column_shift, j, lanes), _line(column_odd, j, lanes)
+                n2, f2 = _line(column_norm, j, lanes), _line(column_inexact, j, lanes)
                 for lane in range(lanes):
                     sigma[lane] = 1.5 * _power(e[lane] + f[lane] + length)
                     scale[lane] = _power(-s1[lane] - s2[lane])
@@ -292,9 +281,7 @@ def tiny_batch(
                         np.uint64(sigma.ctypes.data + 8 * lane), np.uint64(s.ctypes.data + 8 * lane),
                         np.uint64(low.ctypes.data + 8 * lane),
                     )  # fmt: skip
-                trouble = round_and_test(
-                    s, low, sigma, factor, precision, scale, contiguous_row(values, c, 0, lanes), unsure
-                )
+                trouble = round_and_test(s, low, sigma, factor, precision, scale, _line(values, c, lanes), unsure)
                 if mode == 2:
                     for lane in range(lanes):
                         # `finish.bounds` where ‖δ‖₂ is not used: the smaller of its bounds is the first

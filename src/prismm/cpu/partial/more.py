@@ -255,8 +255,9 @@ def _share_left(
 def answers(
     a: NDArray[Any], b: NDArray[Any], asked: Again, setting: Setting, most: int | None = None, workers: int = 1
 ) -> Iterator[tuple[slice, Answer]]:  # fmt: skip
-    """A piece (m, k) by (k, n) answers a request: yields the rows in turn, with their answer. Without `most` all rows
-    come at once; with it, as many as have so many bytes of digits, or one.
+    """The answer of a piece (m, k) by (k, n) to a request: yields ranges of its rows in turn, each with its answer.
+
+    Without `most` one range holds all rows. With it, a range has at most so many bytes of digits, or one row.
     """
     x, y = a[asked.rows], b[:, asked.columns]
     x, y = for_kernels(layout(x, asked.part, "left")), for_kernels(layout(y, asked.part, "right"))

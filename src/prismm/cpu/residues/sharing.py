@@ -1,8 +1,8 @@
-"""Blocks of columns, shared out among workers: each is split by one of them, and then its rows go to whoever is free.
+"""Blocks of columns, shared among workers: one worker splits a block, and then every free worker may multiply its rows.
 
-Workers need not be equally fast: another process may share a core, or two of them the units of one. So a block belongs
-to nobody. A worker takes half of the rows that its block has left at a time, large pieces first; who finds no block to
-split takes rows of the one that has the most left.
+Workers may differ in speed: another process may use the same core, or two workers may share the units of one core. A
+worker takes half of the rows that its block has left at a time, so pieces become smaller. A worker that finds no block
+to split takes rows of the block with the most rows left.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PAUSE = 1e-4
 
 @dataclass(eq=False)
 class Block:
-    """Columns first to last - 1 of B; rows `row` to end - 1 are those that nobody has taken.
+    """Columns first to last - 1 of B; no worker has taken rows `row` to end - 1 yet.
 
-    residues and scales: of the columns, once they are split. busy: workers that multiply some of the rows.
+    residues and scales: of the columns, once they are split. busy: how many workers multiply some of the rows.
     """
 
     first: int
@@ -46,10 +46,10 @@ class Block:
 
 
 class Blocks:
-    """Blocks under way. A piece has at most `most` rows. over: set from outside where nobody is to begin anything more.
+    """All blocks of a product. A piece has at most `most` rows. over: the caller sets it to stop all workers.
 
-    No more blocks are split at one time than there are workers: nobody helps with another's while there is one to
-    split.
+    Workers split a block whenever there is one, and help with other blocks only afterwards. So there are never more
+    split blocks than workers.
     """
 
     def __init__(self, blocks: list[Block], workers: int, most: int) -> None:
@@ -59,7 +59,7 @@ class Blocks:
         self._guard = threading.Lock()
 
     def work(self, split: Callable[[Block], None], multiply: Callable[[Block, int, int], None]) -> None:
-        """A worker's part: split blocks and multiply rows until nothing is left for it."""
+        """Split blocks and multiply rows until none are left. Each worker calls it once."""
         while not self.over:
             block = self._next(split) or self._fullest()
             if block is None:
@@ -77,7 +77,7 @@ class Blocks:
             block.workspace.__exit__()
 
     def _next(self, split: Callable[[Block], None]) -> Block | None:
-        """The next block, split; None where there is none."""
+        """Split the next block and return it; None if all blocks are split."""
         with self._guard:
             if not self._waiting:
                 return None
@@ -86,23 +86,23 @@ class Blocks:
         try:
             split(block)
         except BaseException:
-            block.row = block.end  # nobody is to take any
+            block.row = block.end  # so that no worker takes any
             raise
         finally:
-            # In one step, so that who sees that nobody is splitting sees the block.
+            # In one step: a worker that sees no block being split then finds this one among those that are ready.
             with self._guard:
                 self._ready.append(block)
                 self._splitting -= 1
         return block
 
     def _fullest(self) -> Block | None:
-        """The block of which the most rows are left, if any has some."""
+        """The block with the most rows left; None if no block has any."""
         with self._guard:
             block = max(self._ready, key=lambda one: one.end - one.row, default=None)
             return block if block is not None and block.row < block.end else None
 
     def _take(self, block: Block) -> tuple[int, int] | None:
-        """The next rows of a block."""
+        """Take the next rows of a block; None if it has none left."""
         with self._guard:
             if block.row == block.end:
                 return None
@@ -115,7 +115,7 @@ class Blocks:
             return first, first + size
 
     def _done(self, block: Block) -> None:
-        """Some rows are; the last ones give the block's memory back."""
+        """Note that a worker has multiplied the rows that it took. The last one gives the block's memory back."""
         with self._guard:
             block.busy -= 1
             if block.busy == 0 and block.row == block.end:

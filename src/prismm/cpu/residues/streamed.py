@@ -1,6 +1,6 @@
-"""The order of work for packed engines: all of A split first, then columns of B block by block, each block split,
-multiplied by all of A and joined by one worker, while its residues stay in the cache, or by several, where some have no
-block any more (`sharing`).
+"""The order of work for packed engines: all of A is split first, then B block by block of columns. The worker that
+splits a block also multiplies it by A and joins it, while its residues stay in the cache. Workers without a block help
+with those of others (`sharing`).
 
 Residues of B never reach memory, those of A are read from there once per block of columns: at k = 2048 and 15 moduli
 63 MB beside 100 ms of products. Where A's residues do not fit in the memory allowed, rows are taken in turns.
@@ -81,20 +81,18 @@ def run(
     cuts = list(right.blocks) if right is not None else [(j, min(n, j + block), None) for j in range(0, n, block)]
     step = rows_per_pass(m, splitter, job.workers, job.workspace_bytes, block)
     rows: list[Scales] = []
-    columns: dict[int, Scales] = {}
+    every: list[Block] = []
     for i0 in range(0, m, step):
         last = min(m, i0 + step)
-        # Columns of a lower triangle meet the rows from their own on, and a later pass has those of the last ones.
-        starts = [i0 + max(0, j0 - i0) // step_of_rows * step_of_rows if job.lower else i0 for j0, _, _ in cuts]
-        blocks = Blocks(
-            [
-                Block(j0, j1, min(start, last), last, residues)
-                for (j0, j1, residues), start in zip(cuts, starts, strict=True)
-                if j0 < last or last == m or not job.lower
-            ],
-            job.workers,
-            PANEL_ROWS,
-        )
+        # Columns of a lower triangle meet the rows from their own on. Those beyond the rows of this pass wait for a
+        # later one, but the last pass splits all of them.
+        skipped = [max(0, j0 - i0) // step_of_rows * step_of_rows if job.lower else 0 for j0, _, _ in cuts]
+        every = [
+            Block(j0, j1, min(i0 + skip, last), last, residues)
+            for (j0, j1, residues), skip in zip(cuts, skipped, strict=True)
+            if j0 < last or last == m or not job.lower
+        ]
+        blocks = Blocks(every, job.workers, PANEL_ROWS)
         with Workspace() as workspace:
             start = time.perf_counter()
             left = _Rows(a, i0, last, splitter, job.workers, workspace)
@@ -107,7 +105,6 @@ def run(
                     one.residues = one.workspace.empty(shape, residue_dtype(splitter.engine, left=False))
                     place = (one.first, one.last)
                     one.scales = split_operand(b, splitter, one.residues, left=False, columns=place)
-                columns[one.first] = one.scales
 
             def multiply(one: Block, p0: int, p1: int, left: _Rows = left) -> None:
                 assert one.scales is not None
@@ -133,7 +130,7 @@ def run(
             outcome.split_right += n * splitter.k if right is None else 0
             outcome.time("split", left.when - start)
             outcome.time("multiply and join", time.perf_counter() - left.when)
-    return Scales.joined(rows), Scales.joined([columns[j0] for j0, _, _ in cuts])
+    return Scales.joined(rows), Scales.joined([one.scales for one in every if one.scales is not None])
 
 
 class _Rows:
