@@ -41,8 +41,10 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
             return sum(int(x) << (40 * (limbs - 1 - y)) for y, x in enumerate(parts[:limbs]))
 
         assert integer(row[2:11]) == whole and not any(row[2 + limbs : 11])
+        assert integer(row[11:20]) == 128 * sum(whole // p for p in chosen[:moduli]) % whole
+        assert not any(row[11 + limbs : 20])
         for t in (0, moduli - 1):
-            assert integer(row[11 + 9 * t : 20 + 9 * t]) == whole // chosen[t]
+            assert integer(row[20 + 9 * t : 29 + 9 * t]) == whole // chosen[t]
         assert abs(whole * row[0] - 2.0 ** (40 * (limbs - 1))) < 1e-9 * 2.0 ** (40 * (limbs - 1))
     base = table.base.numpy().astype(float)
     for t, p in enumerate(chosen):
@@ -58,8 +60,10 @@ def test_launches_and_kernels_count_alike():
         beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
         expected = balance.TOPS_AT.value * vectors + balance.CHOICES_AT.value * k + beside
         assert recompute.measured(vectors, k) == expected
-    assert many.LAST.value + 1 == recompute.COUNTERS and len(recompute.SECONDS) == many.MEASURED.value + 1
+    assert many.IN_VAIN.value + 1 == recompute.COUNTERS and len(recompute.SECONDS) == many.MEASURED.value + 1
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
+    assert (many.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
+    assert many_join.CENTRE.value == recompute._CENTRE and many_join.CONSTANTS.value == 2 + 2 * recompute._LIMBS
     assert many_split.GROUP.value == recompute._GROUP and many.WORDS.value == -(-many.MODULI.value // recompute._GROUP)
     assert balance.MOST_BITS.value == many_moduli.MOST_BITS < many_split.POWERS.value
 

@@ -155,10 +155,10 @@ def _joining(shape: tuple[int, int], out: Result, alignments: tuple[int, int, in
     program.launch(
         join_more, (out.m * -(-out.n // BLOCK),), BufferView(A, 0, torch.uint8), *_strided(out, work.parts),
         BufferView(B, 0, torch.uint8), BufferView(LEFT, 0, torch.int64), BufferView(RIGHT, 0, torch.int64),
-        BufferView(ADDEND, 0, torch.int32), more.tables.reduction, more.tables.systems[-1], more.tables.nothing_there,
-        out.m, out.n, work.terms, work.table.fraction_bits(work.terms), more.moduli, left_bits, right_bits, below,
-        rows * pitch, pitch, PRECISION=work.test.precision, PARTS=work.parts, PART=more.part, BLOCK=BLOCK,
-        num_warps=_WARPS, enable_fp_fusion=False,
+        BufferView(ADDEND, 0, torch.int32), more.tables.systems[-1], more.tables.nothing_there, out.m, out.n,
+        work.terms, work.table.fraction_bits(work.terms), more.moduli, left_bits, right_bits, below, rows * pitch,
+        pitch, PRECISION=work.test.precision, PARTS=work.parts, PART=more.part, BLOCK=BLOCK, num_warps=_WARPS,
+        enable_fp_fusion=False,
     )  # fmt: skip
     return program
 

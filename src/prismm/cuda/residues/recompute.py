@@ -15,7 +15,7 @@ import numpy as np
 from prismm.core.accuracy import MAGNITUDE, RAW
 from prismm.core.many_moduli import MOST_MODULI, many_moduli, room
 from prismm.core.moduli import coprime_moduli, symmetric
-from prismm.cuda.residues.join import FINISH_ROWS, finish_programs, join_tile, shared_programs
+from prismm.cuda.residues.join import FINISHED, finish_programs, join_tile, shared_programs
 from prismm.cuda.residues.product import digits_shape
 from prismm.cuda.residues.split import STATISTICS, plane_shape
 from prismm.cuda.residues.tables import join_constants
@@ -38,8 +38,8 @@ MANY_UNCERTIFIED, FEW_OF_STRIP, MANY_OF_ALL = 64, 2, 1024
 planes of magnitudes; and one in how many of all may be worth more moduli.
 """
 
-LISTED = 16
-"""Rows of a strip whose entries a program of `kernels.many` lists at once."""
+LISTED, EXPANDED = 16, 1024
+"""Rows of a strip whose entries a program of `kernels.many` lists at once, and entries that it expands at once."""
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
@@ -61,7 +61,7 @@ SYSTEMS = {
 SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6, 5e-11)
 """What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
 
-COUNTERS, AGAIN_FIRST, AGAIN_LAST = 36, 10, 11
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 37, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
 that more moduli recomputed, at first and at last.
 """
@@ -92,15 +92,19 @@ class Panels(NamedTuple):
 def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int, moduli: int) -> Panels:
     """The largest that fit where so many bytes were taken before, or somewhat more of them; of one tile at least.
 
-    Rows are split once, columns once for each panel of rows: so rows are kept while they can.
+    Rows are split once, columns once for each panel of rows: so rows are kept while they can, also where columns are
+    half of `NARROW` then.
     """
     side = MAGNITUDE_TILE[0]
     limit = max(taken, min(ROOM, 4 * taken // batches))
     found = Panels(_ceil(rows, side), _ceil(columns, side), 1, moduli)
     while sum(found.spaces(terms)) > limit and max(found[:2]) > side:
         height, width = found[:2]
-        if width > NARROW or height <= max(side, min(NARROW, width)):
-            found = found._replace(width=_ceil(-(-width // 2), side))
+        narrower = found._replace(width=_ceil(-(-width // 2), side))
+        # Half of the rows would have all columns split twice.
+        enough = narrower.width >= NARROW // 2 and sum(narrower.spaces(terms)) <= limit
+        if width > NARROW or height <= max(side, min(NARROW, width)) or enough:
+            found = narrower
         else:
             found = found._replace(height=_ceil(-(-height // 2), side))
     return found._replace(group=max(1, min(batches, limit // sum(found.spaces(terms)))))
@@ -122,7 +126,7 @@ class ManyTables:
     nothing_there: torch.Tensor
 
 
-_POWERS, _LIMBS, _GROUP = 288, 9, 4
+_POWERS, _LIMBS, _GROUP, _CENTRE = 288, 9, 4, 128
 
 
 @functools.lru_cache(maxsize=64)
@@ -146,7 +150,10 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
             table = many_moduli(moduli)
             product, weights = np.zeros(_LIMBS), np.zeros((MOST_MODULI, _LIMBS))
             product[: table.limbs], weights[:moduli, : table.limbs] = table.product, table.weights
-            systems.append(np.concatenate([table.quotient, product, weights.reshape(-1)]))
+            # What `kernels.many_join` takes from each digit is added to their sum.
+            shift, centre = _CENTRE * sum(whole // p for p in chosen[:moduli]) % whole, np.zeros(_LIMBS)
+            centre[: table.limbs] = [shift >> 40 * x & (1 << 40) - 1 for x in reversed(range(table.limbs))]
+            systems.append(np.concatenate([table.quotient, product, centre, weights.reshape(-1)]))
     base = np.array([[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen], np.float32)
     base = np.concatenate([base, np.zeros((spare, 5), np.float32)])
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
@@ -264,6 +271,7 @@ def recompute(
     listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
     space = program.allocate(torch.int8, max(space_of(panels, left.terms), listed_bytes) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
+    expansions = program.allocate(torch.float64, programs if again else 1, 4 * EXPANDED)
     vectors = left.batch * left.vectors + right.batch * right.vectors
     measures = program.allocate(torch.int32, measured(vectors, a.terms))
     many = many_tables(test.precision, table.left.device)
@@ -273,7 +281,7 @@ def recompute(
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        space, listed, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        space, listed, expansions, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
         rungs(left.terms, panels, table.left.device), _seconds(SECONDS, table.left.device), left.vectors,
         right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
@@ -341,6 +349,7 @@ def recompute_bytes(
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
     found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 4 * measured(batches * (rows + columns), k)
+    found += programs * 32 * EXPANDED
     if certifies_by_magnitudes(test):
         found += programs * block * 4 * strip
     if parts * k <= MOST_MAGNITUDES:
@@ -361,7 +370,7 @@ def joining_bytes(rows: int, columns: int, parts: int, batches: int, test: Certi
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     programs, _ = shared_programs(finish_programs(device, test.mode), words, strip // tile)
-    return programs * max(tile, FINISH_ROWS) * block // 8
+    return programs * max(tile * block, FINISHED) // 8
 
 
 def workspace_bytes(

@@ -10,7 +10,7 @@ import triton.language as tl
 from prismm.cuda.kernels.fp64 import wide
 from prismm.cuda.residues.kernels.balance import BALANCES
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
-from prismm.cuda.residues.kernels.many_join import join_entries
+from prismm.cuda.residues.kernels.many_join import expansion, join_entries
 from prismm.cuda.residues.kernels.many_split import exponents, split_tile
 from prismm.cuda.residues.kernels.repair import magnitude_proves
 
@@ -39,15 +39,15 @@ def split_more(
     ]
 )  # fmt: skip
 def join_more(
-    digits, out, row_stride, column_stride, pending, rows, columns, lost, reduction, system, nothing_there, m, n,
-    terms, q, moduli, left_bits, right_bits, below, plane, pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    PART: tl.constexpr, BLOCK: tl.constexpr,
+    digits, out, row_stride, column_stride, pending, rows, columns, lost, system, nothing_there, m, n, terms, q, moduli,
+    left_bits, right_bits, below, plane, pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Pending entries of out, strides of real numbers, where their rounding is proved; pending (m, n) uint8 is 1 for
     these, and afterwards for those that are left.
 
     digits (moduli, m, pitch) uint8; rows, columns: statistics (10, m) and (10, n), of which largest elements and norms
-    are read; lost: of the rows, then of the columns. The rest: as of `many_join.join_entries`.
+    are read; lost: of the rows, then of the columns. The rest: as of `many_join.expansion` and `join_entries`.
     """
     blocks = tl.cdiv(n, BLOCK)
     row, lanes = tl.program_id(0) // blocks, tl.arange(0, BLOCK)
@@ -55,10 +55,12 @@ def join_more(
     i = row + lanes * 0
     at = pending + (wide(row) * n + j)
     there = tl.load(at, mask=j < n, other=0) != 0
+    of_row = digits + wide(row) * pitch
+    h, middle, tail, lead, missing = expansion(of_row, j, there, plane, system, moduli, nothing_there)
     proved = join_entries(
-        out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, digits, wide(plane), pitch, rows, columns, rows,
-        lost, 0, m, m + n, reduction, system, nothing_there, m, n, i, j, 0, 0, there, terms, q, moduli, left_bits,
-        right_bits, BALANCES, below, PART, PRECISION, PARTS,
+        out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, h, middle, tail, lead, missing, rows, columns,
+        rows, lost, 0, m, m + n, nothing_there, m, n, i, j, there, terms, q, left_bits, right_bits, BALANCES, below,
+        PART, PRECISION, PARTS,
     )  # fmt: skip
     tl.store(at, (~proved).to(tl.uint8), mask=there)
 

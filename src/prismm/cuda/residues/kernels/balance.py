@@ -19,7 +19,7 @@ about 30 operations an element and choice of g. A g that is nearly alike at all 
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.exact import significand
+from prismm.cuda.kernels.exact import factors, significand
 from prismm.cuda.kernels.fp64 import (
     EXPONENT,
     LARGEST,
@@ -312,11 +312,12 @@ def _worth(tops, k, BLOCK: tl.constexpr):
 
 @triton.jit
 def measure(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, tickets, most, m, n, k,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, tickets, most, in_vain, m, n, k,
     row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Measure both operands for g = 0 and for every other that differs enough between inner indices; waits until all
-    is done. Returns a bit for each that is measured. most: bits of the largest system.
+    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is not
+    (`too_wide`).
     """
     vectors = row_batches * m + column_batches * n
     across = tl.cdiv(k, TILE_TERMS * TILES)
@@ -326,6 +327,8 @@ def measure(
     for stage in range(3):
         if stage == 1:
             measured = _worth(_tops(measures, vectors), k, BLOCK)
+            measured = tl.where(in_vain, measured & ~1, measured)
+            total = tl.where(measured != 0, total, 0)
         task = take(tickets + 2 * stage)
         while task < total:
             if task < of_rows:
@@ -349,6 +352,41 @@ def measure(
         balance = take(tickets + 6)
     wait_for(tickets + 7, BALANCES)
     return measured
+
+
+@triton.jit
+def too_wide(
+    a, a_step, a_exponent, b, b_step, b_exponent, k, room, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Whether a row of k elements below 2^a_exponent, and a column, show that it is in vain to measure operands as they
+    are, g being 0: each needs half of the room, more inner indices than may be left apart need more than all of it, and
+    neither begins or ends with a zero.
+    """
+    lanes = tl.arange(0, BLOCK)
+    of_row = tl.full([], 0, tl.int32)
+    of_column = tl.full([], 0, tl.int32)
+    alone = tl.full([], 0, tl.int32)
+    ends = tl.full([], 0, tl.int32)
+    terms = PARTS * k
+    for h0 in range(0, terms, BLOCK):
+        h = h0 + lanes
+        x, y = factors(a, a_step, b, b_step, h.to(tl.int64), terms, part, PARTS)
+        x_bits, y_bits = _bits_below(x, a_exponent), _bits_below(y, b_exponent)
+        of_row = tl.maximum(of_row, tl.max(x_bits, 0))
+        of_column = tl.maximum(of_column, tl.max(y_bits, 0))
+        both = (x != 0.0) & (y != 0.0)
+        alone += tl.sum((both & (x_bits + y_bits > room)).to(tl.int32), 0)
+        ends += tl.sum((both & ((h == 0) | (h == terms - 1))).to(tl.int32), 0)
+    half = room // 2
+    return (of_row >= half) & (of_column >= room - half) & (alone > PARTS * APART) & (ends == 2)
+
+
+@triton.jit
+def _bits_below(x, exponent):
+    """Bits from 2^exponent down to the lowest of x, 0 of a zero."""
+    mantissa, unit = significand(x)
+    lowest = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32)
+    return tl.where(x != 0.0, exponent - lowest, 0)
 
 
 @triton.jit

@@ -6,9 +6,9 @@ surely where 2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 i
 
 Where that takes longer than the largest system and a closer look at the operands, they are measured anew (`balance`).
 
-Programs take tickets (`tickets`), whose order is that of the work: splits, then products, then joins of a panel of
-rows and one of columns; then the next panels. Before the work of a ticket they wait until all work of earlier stages is
-done.
+Programs take tickets (`tickets`), whose order is that of the work: splits of a panel of rows and one of columns, then
+their products, then their joins and, in the same stage, the splits of the next panels. Before the work of a ticket they
+wait until all work of earlier stages is done.
 
 Per panel of R rows and C columns, M moduli and k terms: M·(R + C)·k bytes of residues, 2·M·R·C·k operations in INT8,
 M·R·C bytes of digits.
@@ -29,10 +29,19 @@ from prismm.cuda.residues.kernels.balance import (
     measure,
     record_entry,
     shared_bits,
+    too_wide,
     zeros_of,
 )
 from prismm.cuda.residues.kernels.join_exact import bound_terms, store_flags
-from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS, join_entries
+from prismm.cuda.residues.kernels.many_join import (
+    CONSTANTS,
+    EXPANDED,
+    JOINED,
+    LIMBS,
+    expand_listed,
+    expanded,
+    join_entries,
+)
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.product import reduced
 from prismm.cuda.residues.kernels.repair import EXACT, decided, error_of_sums, strip_of, sum_in_lanes, tiles_of
@@ -50,8 +59,8 @@ SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 VECTORS, TERMS = tl.constexpr(32), tl.constexpr(64)
 """Of a tile that is split at once."""
 
-JOINED, SHARE = tl.constexpr(512), tl.constexpr(16)
-"""Entries that are joined at once, and rows of a strip whose entries one ticket joins."""
+SHARE = tl.constexpr(16)
+"""Rows of a strip whose entries one ticket joins."""
 
 CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
@@ -72,6 +81,9 @@ strips whose remaining entries are listed at the end, how many items that list h
 program waits for.
 """
 
+IN_VAIN = tl.constexpr(36)
+"""The counter of the sample's entries whose operands are measured in vain as they are."""
+
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that
 fit in workspace rows, columns, and matrices; and where residues of columns, and digits, begin there, in so many bytes.
@@ -86,12 +98,12 @@ number of moduli suffices.
 @triton.jit(noinline=True)
 def _votes(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures, votes,
-    sample, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr,
+    in_vain, sample, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For one uncertified entry of the sample's share of strips, if there is one: votes[0] grows by 1, votes[1] where
-    twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices. The entry
-    is kept for `balance.decided_by`.
+    twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices; in_vain
+    where its row and column are `balance.too_wide`. The entry is kept for `balance.decided_by`.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     SIZE: tl.constexpr = STRIP * WIDTH
@@ -150,6 +162,13 @@ def _votes(
         for r in tl.static_range(SYSTEMS):
             if (tl.load(rungs + RUNG * r + 1) >= need) & (near == 0):
                 tl.atomic_add(votes + 2 + r, 1, sem="relaxed")
+        last = rungs + RUNG * (SYSTEMS - 1)
+        room = tl.load(last + 1) + tl.load(last + 2)
+        if too_wide(
+            a + batch * a_batch + i * a_row, a_step, row_e, b + batch * b_batch + j * b_column, b_step, column_e, k,
+            room, part, PARTS, BLOCK,
+        ):  # fmt: skip
+            tl.atomic_add(in_vain, 1, sem="relaxed")
     record_entry(measures, row_batches * m + column_batches * n, k, sample, kind, of_row, of_column, exponent)
 
 
@@ -196,8 +215,8 @@ def choose(
             tl.store(measures + at, at.to(tl.int32) * 0, mask=at < zeros)
         _votes(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures,
-            state + VOTES, ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION, PARTS,
-            TILE, STRIP, COLUMNS, BLOCK,
+            state + VOTES, state + IN_VAIN, ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches,
+            PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
         )  # fmt: skip
         finished(state + CHOOSE + 1)
         ticket = take(state + CHOOSE)
@@ -218,9 +237,10 @@ def choose(
     if best > measuring + seconds_again(seconds, rungs, SYSTEMS - 1, entries, elements, k):
         which = tl.arange(0, 16)
         moduli, room = _of_systems(rungs, which)
+        in_vain = 2 * tl.load(state + IN_VAIN) > tl.load(state + VOTES)
         worth = measure(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, state + MEASURE,
-            tl.max(room, 0), m, n, k, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
+            tl.max(room, 0), in_vain, m, n, k, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
         )  # fmt: skip
         each = entries.to(tl.float32) * (k * tl.load(seconds + BY_PRODUCT) + tl.load(seconds + BY_JOIN))
         each += elements.to(tl.float32) * tl.load(seconds + BY_SPLIT)
@@ -308,7 +328,7 @@ def _product_task(
 @triton.jit(noinline=True)
 def _join_task(
     task, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, digits, listed, rows, columns, measures, lost, reduction, system, nothing_there, counts, repaired,
+    entry_flags, digits, listed, expansions, rows, columns, measures, lost, system, nothing_there, counts, repaired,
     i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks, words,
     batches, row_batches, column_batches, height, width, part,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
@@ -336,21 +356,34 @@ def _join_task(
         order = tl.cumsum(bits, 0) - bits
         many = tl.sum(bits, 0)
         tl.store(listed + order, tl.arange(0, SHARE * COLUMNS), mask=bits != 0)
-        tl.debug_barrier()
         plane = wide(height) * width
+        of_list = digits + member * moduli * plane + wide(i0 - i_first) * width + (j0 - j_first)
         lanes = tl.arange(0, JOINED)
         proved = tl.full([], 0, tl.int32)
         for x in range(0, many, JOINED):
+            if x % EXPANDED == 0:
+                tl.debug_barrier()
+                if many - x > JOINED:
+                    expand_listed(
+                        listed + x, many - x, of_list, plane, width, system, moduli, nothing_there, expansions, COLUMNS,
+                        EXPANDED,
+                    )  # fmt: skip
+                else:
+                    expand_listed(
+                        listed + x, many - x, of_list, plane, width, system, moduli, nothing_there, expansions, COLUMNS,
+                        JOINED,
+                    )  # fmt: skip
+                tl.debug_barrier()
+            h, middle, tail, lead, missing = expanded(expansions + x % EXPANDED)
             there = lanes < many - x
             entry = tl.load(listed + x + lanes, mask=there, other=0)
             done = join_entries(
                 a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                out + batch * out_batch + part, row_stride, column_stride, digits + member * moduli * plane, plane,
-                width, rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                out + batch * out_batch + part, row_stride, column_stride, h, middle, tail, lead, missing,
+                rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
                 measures, lost, batch % row_batches * m, row_batches * m + batch % column_batches * n,
-                row_batches * m + column_batches * n, reduction, system, nothing_there, m, n, i0 + entry // COLUMNS,
-                j0 + entry % COLUMNS, i_first, j_first, there, terms, q, moduli, left_bits, right_bits, balance, below,
-                part, PRECISION, PARTS,
+                row_batches * m + column_batches * n, nothing_there, m, n, i0 + entry // COLUMNS, j0 + entry % COLUMNS,
+                there, terms, q, left_bits, right_bits, balance, below, part, PRECISION, PARTS,
             )  # fmt: skip
             tl.store(listed + x + lanes, tl.where(done, -1, entry), mask=there)
             proved += tl.sum(done.to(tl.int32), 0)
@@ -364,18 +397,19 @@ def _join_task(
 @triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, space, listed, measures, rows, columns, powers, base, reduction, systems, nothing_there, rungs, counts,
-    state, run, rung, balance, m, n, terms, q, blocks, words, batches, row_batches, column_batches, pitch,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    entry_flags, space, listed, expansions, measures, rows, columns, powers, base, reduction, systems, nothing_there,
+    rungs, counts, state, run, rung, balance, m, n, terms, q, blocks, words, batches, row_batches, column_batches,
+    pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
     state[REPAIRED + 1 + run] grow by those that are proved, whose flags are taken back.
 
     space: of workspace, for residues (matrices·moduli, rows of a panel, pitch) int8, likewise of columns, and digits
-    (matrices·moduli, rows, columns) uint8. listed: (SHARE·COLUMNS,) int32 of the program's; measures: as `balance` lays
-    them out. powers (SYSTEMS + 1, WORDS, POWERS) int32: left for each system, then right; base, reduction: of
-    all moduli. systems: of each, as `many_join.join_entries` takes it. rungs: (SYSTEMS, RUNG) int32.
+    (matrices·moduli, rows, columns) uint8. listed, expansions: (SHARE·COLUMNS,) int32 and (4, EXPANDED) float64 of the
+    program's; measures: as `balance` lays them out. powers (SYSTEMS + 1, WORDS, POWERS) int32: left for each system,
+    then right; base, reduction: of all moduli. systems: of each, as `many_join.expansion` takes it. rungs: (SYSTEMS,
+    RUNG) int32.
     """
     rungs += RUNG * rung
     moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
@@ -393,62 +427,68 @@ def multiply_again(
     depths = pitch // TERMS
     row_splits, column_splits = (height // VECTORS) * depths * group, (width // VECTORS) * depths * group
     products = (height // SIDE) * (width // SIDE) * moduli * group
-    each = column_splits + products + (height // SHARE) * (width // COLUMNS) * group
+    joins = (height // SHARE) * (width // COLUMNS) * group
     # Split rows serve all panels of columns and both parts.
     alike = column_panels * PARTS
-    groups = wide(tl.cdiv(batches, group))
-    total = groups * row_panels * (wide(each) * alike + row_splits)
+    steps = tl.cdiv(batches, group) * row_panels * alike
+    total = wide(steps) * (products + joins + column_splits) + wide(steps // alike) * row_splits
     tickets = state + RUN + 2 * run
     done = tickets + 1
-    # The tickets that this program has waited for, the first ticket of the current step, and the step's number.
+    # The tickets that this program has waited for; the first ticket of the step, of which -1 only splits panels for 0.
     known = tl.full([], -1, tl.int64)
     start = tl.full([], 0, tl.int64)
-    step = tl.full([], 0, tl.int32)
-    of_rows = row_splits
+    step = tl.full([], -1, tl.int32)
+    multiplied = step * 0
+    joined = step * 0
+    of_rows = step * 0 + row_splits
+    split = of_rows + column_splits
     ticket = take(tickets)
     while ticket < total:
-        while ticket - start >= of_rows + each:
-            start += of_rows + each
+        while ticket - start >= multiplied + joined + split:
+            start += multiplied + joined + split
             step += 1
-            of_rows = tl.where(step % alike == 0, row_splits, 0)
+            multiplied = step * 0 + products
+            joined = step * 0 + joins
+            of_rows = tl.where((step + 1) % alike == 0, row_splits, 0)
+            split = tl.where(step + 1 < steps, of_rows + column_splits, 0)
         task = (ticket - start).to(tl.int32)
-        splits = of_rows + column_splits
         # Where the ticket's stage begins.
-        begin = start + tl.where(task < splits, 0, tl.where(task < splits + products, splits, splits + products))
+        begin = start + tl.where(task < multiplied, 0, multiplied)
         if begin > known:
             wait_for(done, begin)
             known = begin
-        j_first = step % column_panels * width
-        part = step // column_panels % PARTS
-        i_first = step // alike % row_panels * height
-        first_of_group = step // (alike * row_panels) * group
-        if task < splits:
-            if task >= of_rows:
-                _split_task(
-                    task - of_rows, b, b_batch, b_column, b_step, columns, measures, right, lost + row_batches * m,
-                    powers + SYSTEMS * (WORDS * POWERS), base, j_first, first_of_group, row_batches * m, n, vectors,
-                    terms, right_bits, balance, moduli, batches, column_batches, width, pitch, part, PARTS, B_ALONG,
-                    True,
-                )  # fmt: skip
-            else:
-                _split_task(
-                    task, a, a_batch, a_row, a_step, rows, measures, left, lost, powers + rung * (WORDS * POWERS),
-                    base, i_first, first_of_group, 0, m, vectors, terms, left_bits, balance, moduli, batches,
-                    row_batches, height, pitch, part, PARTS, A_ALONG, False,
-                )  # fmt: skip
-        elif task < splits + products:
+        # The panels that are multiplied and joined, or those of the next step, which are split.
+        of_step = tl.where(task < multiplied + joined, step, step + 1)
+        j_first = of_step % column_panels * width
+        part = of_step // column_panels % PARTS
+        i_first = of_step // alike % row_panels * height
+        first_of_group = of_step // (alike * row_panels) * group
+        if task < multiplied:
             _product_task(
-                task - splits, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks,
-                words, batches, row_batches, column_batches, height, width, pitch, part, PARTS, STRIP, COLUMNS,
+                task, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks, words,
+                batches, row_batches, column_batches, height, width, pitch, part, PARTS, STRIP, COLUMNS,
             )  # fmt: skip
-        else:
+        elif task < multiplied + joined:
             _join_task(
-                task - splits - products, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch,
-                row_stride, column_stride, flags, entry_flags, digits, listed, rows, columns, measures, lost, reduction,
+                task - multiplied, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
+                column_stride, flags, entry_flags, digits, listed, expansions, rows, columns, measures, lost,
                 systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there, counts, state + REPAIRED + 1 + run,
                 i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks,
                 words, batches, row_batches, column_batches, of_height, of_width, part, PRECISION, PARTS, TILE, STRIP,
                 COLUMNS,
+            )  # fmt: skip
+        elif task >= multiplied + joined + of_rows:
+            _split_task(
+                task - multiplied - joined - of_rows, b, b_batch, b_column, b_step, columns, measures, right,
+                lost + row_batches * m, powers + SYSTEMS * (WORDS * POWERS), base, j_first, first_of_group,
+                row_batches * m, n, vectors, terms, right_bits, balance, moduli, batches, column_batches, width, pitch,
+                part, PARTS, B_ALONG, True,
+            )  # fmt: skip
+        else:
+            _split_task(
+                task - multiplied - joined, a, a_batch, a_row, a_step, rows, measures, left, lost,
+                powers + rung * (WORDS * POWERS), base, i_first, first_of_group, 0, m, vectors, terms, left_bits,
+                balance, moduli, batches, row_batches, height, pitch, part, PARTS, A_ALONG, False,
             )  # fmt: skip
         finished(done)
         ticket = take(tickets)

@@ -1,8 +1,9 @@
 """The join of up to 49 moduli: C' from its digits without error, one rounding, and its proof (`cpu.kernels.many`).
 
-S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits
-|y| <= 128 times limbs below 2^40, 49 of them, stay below 2^53. Leading limbs that are zero are shifted out until five
-are left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
+S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits are
+0 <= y < 256. S - 128·Σ P/q is summed, and the remainder of 128·Σ P/q modulo P added: numbers |y - 128| <= 128 times
+limbs below 2^40, 49 of them, and a limb stay below 2^53. Leading limbs that are zero are shifted out until five are
+left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
@@ -13,7 +14,7 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.expansion import DOWN, UP, expand
-from prismm.cuda.kernels.fp64 import NORM1, nearest, power_of_two, wide
+from prismm.cuda.kernels.fp64 import NORM1, TWO52, float_of, nearest, power_of_two, wide
 from prismm.cuda.residues.kernels.balance import (
     BALANCES,
     NORM_BITS,
@@ -27,8 +28,19 @@ from prismm.cuda.residues.kernels.join_exact import ROUNDING, judge, rounded_wit
 from prismm.cuda.residues.kernels.many_split import exponents
 
 LIMBS = tl.constexpr(9)
-CONSTANTS = tl.constexpr(11)
-"""Numbers of a system before its weights: two of the quotient, P in nine limbs."""
+CONSTANTS = tl.constexpr(20)
+"""Numbers of a system before its weights: two of the quotient, P in nine limbs, and what `CENTRE` of each digit is in
+all, modulo P.
+"""
+
+CENTRE = tl.constexpr(128)
+"""What is taken from digits, so that they are as small as they can be."""
+
+BOUNDED = tl.constexpr(8)
+"""More than limbs that are shifted out."""
+
+EXPANDED, JOINED = tl.constexpr(1024), tl.constexpr(512)
+"""Entries of a list that are expanded at once, where there are as many, and joined at once."""
 
 
 @triton.jit
@@ -59,31 +71,33 @@ def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
 
 
 @triton.jit
-def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
-    """C' of some entries: h + m + t in units of the third limb left, limbs shifted out, and the bound of `_window`."""
-    s0 = tl.zeros(at.shape, tl.float64)
-    s1 = s0
-    s2 = s0
-    s3 = s0
-    s4 = s0
-    s5 = s0
-    s6 = s0
-    s7 = s0
-    s8 = s0
-    for t in tl.range(0, moduli, loop_unroll_factor=4):
-        digit = tl.load(at + wide(plane) * t, mask=inside, other=0).to(tl.int32)
-        p = tl.load(reduction + 3 * t)
-        d = tl.where(digit > 127, digit - p, digit).to(tl.float64)
-        w = system + CONSTANTS + LIMBS * t
-        s0 = tl.fma(d, tl.load(w), s0)
-        s1 = tl.fma(d, tl.load(w + 1), s1)
-        s2 = tl.fma(d, tl.load(w + 2), s2)
-        s3 = tl.fma(d, tl.load(w + 3), s3)
-        s4 = tl.fma(d, tl.load(w + 4), s4)
-        s5 = tl.fma(d, tl.load(w + 5), s5)
-        s6 = tl.fma(d, tl.load(w + 6), s6)
-        s7 = tl.fma(d, tl.load(w + 7), s7)
-        s8 = tl.fma(d, tl.load(w + 8), s8)
+def _weights(system, t):
+    """Of modulus t, the nine limbs."""
+    w = system + CONSTANTS + LIMBS * t
+    return (
+        tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4), tl.load(w + 5), tl.load(w + 6),
+        tl.load(w + 7), tl.load(w + 8),
+    )  # fmt: skip
+
+
+@triton.jit
+def expansion(digits, offset, inside, plane, system, moduli, nothing_there):
+    """C' of some entries, `offset` behind a plane's first digit: h + m + t in units of the third limb left, limbs
+    shifted out, and the bound of `_window`. system: CONSTANTS numbers, then weights in LIMBS limbs.
+    """
+    none = tl.zeros(offset.shape, tl.float64)
+    centre = system + (2 + LIMBS)
+    s0, s1, s2 = none + tl.load(centre), none + tl.load(centre + 1), none + tl.load(centre + 2)
+    s3, s4, s5 = none + tl.load(centre + 3), none + tl.load(centre + 4), none + tl.load(centre + 5)
+    s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
+    for t in tl.range(0, moduli, loop_unroll_factor=2):
+        digit = tl.load(digits + wide(plane) * t + offset, mask=inside, other=0)
+        w0, w1, w2, w3, w4, w5, w6, w7, w8 = _weights(system, t)
+        # By its pattern: a digit is below 2^52, so the subtraction is exact.
+        d = float_of(digit.to(tl.int64) | 0x4330000000000000) - (TWO52 + CENTRE)
+        s0, s1, s2 = tl.fma(d, w0, s0), tl.fma(d, w1, s1), tl.fma(d, w2, s2)
+        s3, s4, s5 = tl.fma(d, w3, s3), tl.fma(d, w4, s4), tl.fma(d, w5, s5)
+        s6, s7, s8 = tl.fma(d, w6, s6), tl.fma(d, w7, s7), tl.fma(d, w8, s8)
     # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
     times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
     of_p = system + 2
@@ -102,6 +116,37 @@ def _expansion(at, inside, plane, reduction, system, moduli, nothing_there):
     return h, m, t, lead, missing
 
 
+@triton.jit(noinline=True)
+def expand_listed(
+    listed, many, digits, plane, pitch, system, moduli, nothing_there, expansions, COLUMNS: tl.constexpr,
+    SIZE: tl.constexpr,
+):  # fmt: skip
+    """expansions (4, EXPANDED) float64: h, m, t of `expansion` for SIZE entries of a list, or for as many as there are,
+    numbered in rows of COLUMNS; and the limbs shifted out, BOUNDED more where the bound of `_window` is not 0.
+
+    A function of its own, so that registers are free for the sums of four entries a thread.
+    """
+    lanes = tl.arange(0, SIZE)
+    inside = lanes < many
+    entry = tl.load(listed + lanes, mask=inside, other=0)
+    offset = entry // COLUMNS * pitch + entry % COLUMNS
+    h, m, t, lead, missing = expansion(digits, offset, inside, plane, system, moduli, nothing_there)
+    tl.store(expansions + lanes, h)
+    tl.store(expansions + EXPANDED + lanes, m)
+    tl.store(expansions + 2 * EXPANDED + lanes, t)
+    tl.store(expansions + 3 * EXPANDED + lanes, (lead + tl.where(missing != 0.0, BOUNDED, 0)).to(tl.float64))
+
+
+@triton.jit
+def expanded(expansions):
+    """What `expansion` returned of JOINED entries that `expand_listed` expanded."""
+    lanes = tl.arange(0, JOINED)
+    lead = tl.load(expansions + 3 * EXPANDED + lanes).to(tl.int32)
+    missing = tl.where(lead >= BOUNDED, DOWN * DOWN, 0.0)
+    h, m = tl.load(expansions + lanes), tl.load(expansions + EXPANDED + lanes)
+    return h, m, tl.load(expansions + 2 * EXPANDED + lanes), lead & (BOUNDED - 1), missing
+
+
 @triton.jit
 def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
     """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound."""
@@ -118,20 +163,17 @@ def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
 
 @triton.jit
 def join_entries(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, digits, plane, pitch, rows, columns,
-    measures, lost, row_first, column_first, all_vectors, reduction, system, nothing_there, m, n, i, j, i_first,
-    j_first, there, terms, q, moduli, left_bits, right_bits, balance, below, part, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing, rows,
+    columns, measures, lost, row_first, column_first, all_vectors, nothing_there, m, n, i, j, there, terms, q,
+    left_bits, right_bits, balance, below, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
 
-    digits (moduli, ·, pitch) uint8 from (i_first, j_first) on. system: CONSTANTS numbers, then weights in LIMBS limbs;
-    below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first vectors among
-    those of both sides. balance: as of `many_split.split_tile`.
+    h, middle, tail, lead, missing: of `expansion`. below: bits of the limbs that P does not take. row_first,
+    column_first: numbers of the matrices' first vectors among those of both sides. balance: as of
+    `many_split.split_tile`.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
-    at = digits + (i - i_first).to(tl.int64) * pitch + (j - j_first)
-    h, middle, tail, lead, missing = _expansion(at, there, plane, reduction, system, moduli, nothing_there)
     row, column = row_first + i, column_first + j
     row_shift, n1a, fa = _side(
         rows, measures, lost + row_first, m, all_vectors, i, row, left_bits, balance, q

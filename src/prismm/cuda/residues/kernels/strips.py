@@ -27,6 +27,7 @@ from prismm.cuda.residues.kernels.many import (
     seconds_again,
     seconds_alone,
 )
+from prismm.cuda.residues.kernels.many_join import EXPANDED
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
@@ -220,7 +221,8 @@ def _list_strip(
 def repair_strips(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, space,
-    listed, measures, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths, terms,
+    listed, expansions, measures, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths,
+    terms,
     q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
@@ -243,6 +245,7 @@ def repair_strips(
         sums += tl.program_id(0) * (STRIP * COLUMNS)
         high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
         listed += tl.program_id(0) * (SHARE * COLUMNS)
+        expansions += tl.program_id(0) * (4 * EXPANDED)
         everything = words * batches * PARTS
         of_a = wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
         of_b = wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS) * (depths * DEPTH)
@@ -286,10 +289,10 @@ def repair_strips(
                 while run < 2:
                     multiply_again(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                        column_stride, flags, entry_flags, space, listed, measures, rows, columns, powers, base,
-                        reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms, q,
-                        blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG, B_ALONG,
-                        TILE, STRIP, COLUMNS,
+                        column_stride, flags, entry_flags, space, listed, expansions, measures, rows, columns, powers,
+                        base, reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms,
+                        q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
+                        B_ALONG, TILE, STRIP, COLUMNS,
                     )  # fmt: skip
                     uncertified -= tl.load(state + REPAIRED + 1 + run)
                     # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
