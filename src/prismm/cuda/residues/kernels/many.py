@@ -361,7 +361,8 @@ def _join_task(
         lanes = tl.arange(0, JOINED)
         proved = tl.full([], 0, tl.int32)
         for x in range(0, many, JOINED):
-            if x % EXPANDED == 0:
+            within = x - x // EXPANDED * EXPANDED
+            if within == 0:
                 tl.debug_barrier()
                 if many - x > JOINED:
                     expand_listed(
@@ -374,7 +375,7 @@ def _join_task(
                         JOINED,
                     )  # fmt: skip
                 tl.debug_barrier()
-            h, middle, tail, lead, missing = expanded(expansions + x % EXPANDED)
+            h, middle, tail, lead, missing = expanded(expansions + within)
             there = lanes < many - x
             entry = tl.load(listed + x + lanes, mask=there, other=0)
             done = join_entries(
