@@ -37,7 +37,7 @@ RATES = {
     "cpu:float64": Rates(2.3e10),
     "cpu:direct": Rates(1.5e9),
 }
-PROCESSORS = {"znver5": {"cpu:vnni": Rates(3.6e11, split=4.8e9, join=2.2e9)}}
+PROCESSORS = {"znver5": {"cpu:vnni": Rates(5.3e11, split=6.4e9, join=2.6e9)}}
 """Kinds of processors, by LLVM's names, that were measured to differ: Zen 5 runs 512-bit instructions in one piece."""
 
 CALL_SECONDS = 2.5e-4
