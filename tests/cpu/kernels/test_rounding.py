@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from prismm.core.moduli import coprime_moduli
+from prismm.cpu.engines.integer import VNNI
+from prismm.cpu.kernels.packed import add_packed_columns, add_packed_rows
 from prismm.cpu.kernels.rounding import (
     add_residues_float64,
     add_residues_int8,
@@ -13,6 +15,7 @@ from prismm.cpu.kernels.rounding import (
     fold_int32,
     round_to_float32,
 )
+from prismm.cpu.kernels.vnni import CHUNK
 from prismm.formats import FP32
 from tests.cpu.kernels.harness import rn, same_bits
 
@@ -28,6 +31,31 @@ def test_sums_of_all_pairs_of_residues(largest):
         total = out.astype(np.int64)
         assert np.array_equal((total - x.astype(np.int64) - y.astype(np.int64)) % q, np.zeros_like(total)), q
         assert total.min() >= low and total.max() <= high, q
+
+
+def test_sums_of_packed_residues(rng):
+    """Of all pairs, and of rows of two chunks: as `add_residues_int8` has them, -128 times their sum at the end."""
+    pairs = [(q, q, VNNI.pitch(q), CHUNK) for q in coprime_moduli(256, 22)] + [(256, 3, VNNI.pitch(CHUNK + 70), CHUNK)]
+    for q, rows, pitch, chunk in pairs:
+        k = q if rows == q else chunk + 70
+        r = np.arange(-(q // 2), (q - 1) // 2 + 1)
+        plain = np.meshgrid(r, r) if rows == q else rng.integers(r[0], r[-1] + 1, (2, rows, k))
+        x, y, out = (np.full((1, rows + 2, pitch), 99, np.int8) for _ in range(3))
+        x[0, 1:-1, :k], y[0, 1:-1, :k] = plain
+        modulus, wanted = np.array([float(q)]), np.empty((1, rows, k), np.int8)
+        add_packed_rows(x, y, 1, rows + 1, k, modulus, out)
+        add_residues_int8(*(np.ascontiguousarray(z, dtype=np.int8)[None] for z in plain), modulus, wanted)
+        assert np.array_equal(out[:, 1:-1, :k], wanted) and (out[:, [0, -1]] == 99).all(), q
+        chunks = -(-k // chunk)
+        sums = [-128 * wanted[0, :, h : h + chunk].sum(1, dtype=np.int64) for h in range(0, k, chunk)]
+        assert np.array_equal(out.view(np.int32)[0, 1:-1, -chunks:], np.stack(sums, 1)), q
+        assert not out[0, 1:-1, k : pitch - 4 * chunks].any(), q
+        if rows == q:
+            dwords = [np.zeros((1, 1, q, 64 * 32), np.uint32) for _ in range(3)]
+            for packed, z in zip(dwords, (*plain, None), strict=True):
+                packed.view(np.uint8).reshape(q, -1)[:, :q] = 128 if z is None else z + 128
+            add_packed_columns(*dwords[:2], modulus, dwords[2])
+            assert np.array_equal(dwords[2].view(np.uint8).reshape(q, -1)[:, :q], wanted[0].astype(int) + 128), q
 
 
 def test_sums_of_wide_residues(rng):

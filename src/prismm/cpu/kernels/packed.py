@@ -13,6 +13,7 @@ import numpy as np
 from prismm.core.jit import contiguous_part, contiguous_row, counting, device, fma, kernel, single, wide_vectors
 from prismm.cpu.kernels.prepare import prepare1, prepare2, prepare3, single1, single2, single3
 from prismm.cpu.kernels.residue import panel_residues, row_residues
+from prismm.cpu.kernels.rounding import add_bytes
 from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
 from prismm.cpu.kernels.split import column_factors, prepare_across
 from prismm.cpu.kernels.vnni import CHUNK
@@ -300,28 +301,24 @@ def pack_residues(left, right, x, y):
 @kernel("void(int8[:,:,::1], int8[:,:,::1], int64, int64, int64, float64[::1], int8[:,:,::1])")
 def add_packed_rows(x, y, first, last, k, modulus, out):
     """Residues of x + y, both as `pack_rows` leaves them, of rows first to last - 1."""
-    pitch = out.shape[2]
+    height, pitch = out.shape[1:]
     chunks = (k + CHUNK - 1) // CHUNK
+    of_x, of_y = x.reshape((x.shape[0] * height, pitch)), y.reshape((x.shape[0] * height, pitch))
+    flat = out.reshape((x.shape[0] * height, pitch))
+    ends = flat.view(np.int32)
     for which in range(x.shape[0]):
-        q = modulus[which]
-        r = 1.0 / q
-        # A tie modulo 256 goes to -128, which a byte holds, and not to 128.
-        bias = 2.0**-9 if q == 256.0 else 0.0
-        for i in range(first, last):
-            u = x[which, i]
-            v = y[which, i]
-            o = out[which, i]
+        q = np.int64(modulus[which])
+        for i in range(which * height + first, which * height + last):
             for chunk in range(chunks):
-                total = np.int64(0)
-                for h in range(chunk * CHUNK, min(k, (chunk + 1) * CHUNK)):
-                    s = np.float64(np.int32(u[h]) + np.int32(v[h]))
-                    s = fma(-np.rint(fma(s, r, bias)), q, s)
-                    o[h] = np.int8(np.int32(s))
-                    total += np.int32(s)
-                o.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * total)
+                h0 = chunk * CHUNK
+                size = min(k - h0, CHUNK)
+                total = add_bytes(
+                    contiguous_row(of_x, i, h0, size), contiguous_row(of_y, i, h0, size), q,
+                    contiguous_row(flat, i, h0, size),
+                )  # fmt: skip
+                contiguous_row(ends, i, pitch // 4 - chunks + chunk, 1)[0] = np.int32(-128 * np.int64(total))
             # Zeros, since the product reads whole steps of k.
-            for h in range(k, pitch - 4 * chunks):
-                o[h] = 0
+            contiguous_row(flat, i, k, pitch - 4 * chunks - k)[:] = 0
 
 
 @kernel("void(uint32[:,:,:,::1], uint32[:,:,:,::1], float64[::1], uint32[:,:,:,::1])")

@@ -5,7 +5,7 @@ Also the residue helpers that complex products and long inner dimensions need.
 
 import numpy as np
 
-from prismm.core.jit import device, fma, kernel
+from prismm.core.jit import contiguous_row, device, fma, kernel, wide_vectors
 
 
 @device
@@ -47,23 +47,31 @@ def round_to_float32(c, row_norm, column_norm, factor, out, failed):
     return count
 
 
+@device
+def add_bytes(u, v, q, out):
+    """out = u + v modulo q, all of them the bytes nearest to 0, -128 and not 128 modulo 256; their sum."""
+    wide_vectors()
+    modulus, high, low = np.int16(q), np.int16((q - 1) // 2), np.int16(-(q // 2))
+    total = np.int32(0)
+    for h in range(out.size):
+        s = np.int16(np.int16(u[h]) + np.int16(v[h]))
+        s = np.int16(s - modulus) if s > high else s
+        s = np.int16(s + modulus) if s < low else s
+        out[h] = np.int8(s)
+        total += np.int32(s)
+    return total
+
+
 @kernel("void(int8[:,:,::1], int8[:,:,::1], float64[::1], int8[:,:,::1])")
 def add_residues_int8(x, y, modulus, out):
     """Symmetric residue of x + y: the third operand of the three-product complex scheme."""
-    for which in range(x.shape[0]):
-        q = np.int16(modulus[which])
-        high = np.int16((q - 1) // 2)
-        for i in range(x.shape[1]):
-            u = x[which, i]
-            v = y[which, i]
-            o = out[which, i]
-            for h in range(u.size):
-                s = np.int16(u[h]) + np.int16(v[h])
-                s = s - q if s > high else s
-                s = s + q if s < -high - 1 else s
-                # An even modulus has the residue -q/2; those of an odd one end at -(q - 1)/2.
-                s = s + q if (s == -high - 1) & (q % 2 == 1) else s
-                o[h] = np.int8(s)
+    moduli, size = x.shape[0], x.shape[1] * x.shape[2]
+    of_x, of_y, flat = x.reshape((moduli, size)), y.reshape((moduli, size)), out.reshape((moduli, size))
+    for which in range(moduli):
+        add_bytes(
+            contiguous_row(of_x, which, 0, size), contiguous_row(of_y, which, 0, size), np.int64(modulus[which]),
+            contiguous_row(flat, which, 0, size),
+        )  # fmt: skip
 
 
 @kernel("void(float64[:,:,::1], float64[:,:,::1], float64[::1], float64[:,:,::1])")
