@@ -2,20 +2,22 @@
 included, errors beside the times.
 
 Run: python benchmarks/cpu_gemm.py [--quick] [--threads N] [--name NAME]; writes results/NAME.csv, cpu_gemm by itself.
-Random normal data, other operands at each call, and φ = 4 for the wide case.
+Random normal data, other operands at each call, and φ = 4 for the wide case. The environment must leave NumPy's BLAS as
+it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from typing import Any
 
 import numpy as np
 import torch
 from _common import interleaved, machine, warm_up, write
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import prismm
 from prismm.testing import exact_product, phi
@@ -26,6 +28,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "correctly-rounded": {"accuracy": "correctly-rounded"},
 }
 SIZES = (32, 128, 256, 512, 1024, 2048, 4096)
+
+
+def blas() -> str:
+    """NumPy's BLAS, and the processor that its kernels are for."""
+    found = next(each for each in threadpool_info() if each["user_api"] == "blas" and "numpy" in each["filepath"])
+    return f"{found['internal_api']} {found['version']} {found.get('architecture', '')}".strip()
 
 
 def operands(n: int, dtype: str, data: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,6 +108,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of all three; without it, as many as each takes by itself")
     parser.add_argument("--name", default="cpu_gemm", help="of the file of results")
     arguments = parser.parse_args()
+    changed = [name for name in os.environ if name.startswith("OPENBLAS_") and name != "OPENBLAS_NUM_THREADS"]
+    if changed:
+        raise SystemExit(f"unset {', '.join(changed)}: users' NumPy chooses its kernels itself")
     sizes = [int(s) for s in arguments.sizes.split(",")] if arguments.sizes else list(SIZES)
     if arguments.quick:
         sizes = [n for n in sizes if n <= 1024]
@@ -117,7 +128,7 @@ def main() -> None:
         threadpool_limits(arguments.threads, user_api="blas")
     warm_up()
     rows = []
-    common = machine()
+    common = {"blas": blas(), **machine()}
     for n, dtype, call, data in cases:
         row = measure(n, dtype, call, data, arguments.threads)
         rows.append({**row, **common})
