@@ -319,6 +319,24 @@ def test_threads_are_apart(seed):
     assert [row.count for row in found["right"][1].rows] == [20]
 
 
+def test_a_block_is_left_in_the_thread_that_entered_it():
+    """A generator that holds one may be closed anywhere."""
+
+    def program():
+        with emulate():
+            yield torch.ones(3, 3) @ torch.ones(3, 3)
+
+    held = program()
+    thread = threading.Thread(target=next, args=(held,))
+    thread.start()
+    thread.join()
+    with pytest.raises(ArgumentError, match="another thread"):
+        held.close()
+    with emulate() as record:
+        torch.ones(3, 3) @ torch.ones(3, 3)
+    assert sum(row.count for row in record.rows) == 1
+
+
 def test_one_block_in_many_threads(seed):
     a, b = tensors(seed, "float32", 4, 9, 3)
     block = emulate("correctly-rounded")

@@ -141,7 +141,10 @@ class emulate(contextlib.ContextDecorator):
         self._entered.__dict__["spots"] = settings, spots
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        self._entered.blocks.pop().__exit__(kind, value, traceback)
+        blocks = self._entered.__dict__.get("blocks")
+        if not blocks:
+            raise ArgumentError("this block was entered in another thread, and stays there until it is left there")
+        blocks.pop().__exit__(kind, value, traceback)
         self.record.leave_block()
         if kind is None:
             self.record.synchronize()

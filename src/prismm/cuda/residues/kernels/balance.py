@@ -316,8 +316,8 @@ def measure(
     row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Measure both operands for g = 0 and for every other that differs enough between inner indices; waits until all
-    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is not
-    (`too_wide`).
+    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is left
+    out (`too_wide`).
     """
     vectors = row_batches * m + column_batches * n
     across = tl.cdiv(k, TILE_TERMS * TILES)
