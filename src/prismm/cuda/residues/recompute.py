@@ -15,6 +15,7 @@ import numpy as np
 from prismm.core.accuracy import MAGNITUDE, RAW
 from prismm.core.many_moduli import MOST_MODULI, many_moduli, room
 from prismm.core.moduli import coprime_moduli, symmetric
+from prismm.cuda.launch.arguments import BufferView
 from prismm.cuda.residues.join import FINISHED, finish_programs, join_tile, shared_programs
 from prismm.cuda.residues.product import digits_shape
 from prismm.cuda.residues.split import STATISTICS, plane_shape
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from prismm.core.problem import Problem
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
     from prismm.cuda.residues.tables import CertificateTest, Tables
@@ -264,14 +264,16 @@ def recompute(
         )  # fmt: skip
     # No more programs than run at once: where nothing is open, each costs its start.
     programs, units = shared_programs(2 * device.programs, words * batches * parts, strip // UNCERTIFIED_ROWS)
-    sums = program.allocate(torch.int32, programs, strip, 32 * width) if by_magnitudes else places[0]
+    shared = _shared_bytes(strip, 32 * width, by_magnitudes=by_magnitudes, again=again)
+    expansions = program.allocate(torch.float64, programs, shared // 8)
+    # All strips are certified before anything is made again.
+    sums = BufferView(expansions.base, expansions.offset, torch.int32) if by_magnitudes else places[0]
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
     listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
     space = program.allocate(torch.int8, max(space_of(panels, left.terms), listed_bytes) if again else 1)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
-    expansions = program.allocate(torch.float64, programs if again else 1, 4 * EXPANDED)
     vectors = left.batch * left.vectors + right.batch * right.vectors
     measures = program.allocate(torch.int32, measured(vectors, a.terms))
     many = many_tables(test.precision, table.left.device)
@@ -292,6 +294,11 @@ def recompute(
         MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
         enable_fp_fusion=False, **registers,
     )  # fmt: skip
+
+
+def _shared_bytes(strip: int, columns: int, *, by_magnitudes: bool, again: bool) -> int:
+    """Bytes that a program has for sums of magnitudes of a strip, and then for expansions."""
+    return max(32 * EXPANDED if again else 8, 4 * strip * columns if by_magnitudes else 0)
 
 
 def measured(vectors: int, k: int) -> int:
@@ -349,10 +356,9 @@ def recompute_bytes(
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
     found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 4 * measured(batches * (rows + columns), k)
-    found += programs * 32 * EXPANDED
-    if certifies_by_magnitudes(test):
-        found += programs * block * 4 * strip
-    if parts * k <= MOST_MAGNITUDES:
+    again = parts * k <= MOST_MAGNITUDES
+    found += programs * _shared_bytes(strip, block, by_magnitudes=certifies_by_magnitudes(test), again=again)
+    if again:
         found += batches * magnitudes_bytes(rows, columns, k, parts, test)
         taken = taken_bytes(rows, columns, k, moduli, parts, batches, test, split)
         panels = panels_of(rows, columns, parts * k, batches, taken, test.precision)
