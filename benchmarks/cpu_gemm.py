@@ -2,8 +2,8 @@
 included, errors beside the times.
 
 Run: python benchmarks/cpu_gemm.py [--quick] [--threads N] [--name NAME]; writes results/NAME.csv, cpu_gemm by itself.
-Random normal data, other operands at each call, and φ = 4 for the wide case. The environment must leave NumPy's BLAS as
-it is.
+Random normal data, other operands at each call, and φ = 4 for the wide case. Environment variables must
+not change which kernels NumPy's BLAS chooses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = (32, 128, 256, 512, 1024, 2048, 4096)
 
 
 def blas() -> str:
-    """NumPy's BLAS, and the processor that its kernels are for."""
+    """Name and version of NumPy's BLAS, and the processor for which it has chosen kernels."""
     found = next(each for each in threadpool_info() if each["user_api"] == "blas" and "numpy" in each["filepath"])
     return f"{found['internal_api']} {found['version']} {found.get('architecture', '')}".strip()
 
@@ -110,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     changed = [name for name in os.environ if name.startswith("OPENBLAS_") and name != "OPENBLAS_NUM_THREADS"]
     if changed:
-        raise SystemExit(f"unset {', '.join(changed)}: users' NumPy chooses its kernels itself")
+        raise SystemExit(f"unset {', '.join(changed)}: NumPy's BLAS is to choose its kernels as it does for users")
     sizes = [int(s) for s in arguments.sizes.split(",")] if arguments.sizes else list(SIZES)
     if arguments.quick:
         sizes = [n for n in sizes if n <= 1024]

@@ -320,7 +320,7 @@ def test_threads_are_apart(seed):
 
 
 def test_a_block_is_left_in_the_thread_that_entered_it():
-    """A generator that holds one may be closed anywhere."""
+    """A generator that is closed in another thread gets an error that says so."""
 
     def program():
         with emulate():

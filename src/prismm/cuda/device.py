@@ -54,6 +54,10 @@ class Device:
     float64_dot: bool = True
     fp8_sum_bits: int = 0
 
+    def limited(self, registers: int) -> dict[str, int]:
+        """Keywords of a launch whose threads have at most so many registers. Only NVIDIA's compiler takes a limit."""
+        return {"maxnreg": registers} if self.nvidia else {}
+
 
 def fp8_sum_bits_of(major: int, minor: int) -> int:
     """What a compute capability keeps of sums of FP8 products (`docs/internals/fp8-residues.md`): 14 bits on Ada and

@@ -143,7 +143,7 @@ class emulate(contextlib.ContextDecorator):
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         blocks = self._entered.__dict__.get("blocks")
         if not blocks:
-            raise ArgumentError("this block was entered in another thread, and stays there until it is left there")
+            raise ArgumentError("this block was entered in another thread, and can only be left there")
         blocks.pop().__exit__(kind, value, traceback)
         self.record.leave_block()
         if kind is None:

@@ -34,7 +34,9 @@ def test_sums_of_all_pairs_of_residues(largest):
 
 
 def test_sums_of_packed_residues(rng):
-    """Of all pairs, and of rows of two chunks: as `add_residues_int8` has them, -128 times their sum at the end."""
+    """All pairs of residues, and rows of two chunks, give what `add_residues_int8` gives. Rows on the left end with
+    -128 times their sum.
+    """
     pairs = [(q, q, VNNI.pitch(q), CHUNK) for q in coprime_moduli(256, 22)] + [(256, 3, VNNI.pitch(CHUNK + 70), CHUNK)]
     for q, rows, pitch, chunk in pairs:
         k = q if rows == q else chunk + 70

@@ -122,7 +122,7 @@ def test_the_choice_is_made_of_data_alone(monkeypatch, rng):
 
 
 def test_answers_of_rows_are_those_of_all(forced, rng):
-    """Ranges of rows have the same answers as all rows at once, and the order in which digits are added is free."""
+    """Answers do not depend on how rows are divided into ranges, nor on the order in which digits are added."""
     a, b = wide(rng, (37, 64), 90), wide(rng, (64, 21), 90)
     known = set_for(a, b, CORRECT)
     entries = Entries(0, np.repeat(np.arange(37), 21), np.tile(np.arange(21), 37))

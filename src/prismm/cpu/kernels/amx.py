@@ -404,7 +404,8 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                             # The strips of a block share the fetch of the next panel: each goes on where the one before
                             # it ends.
                             ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
-                            # The last panels fetch the rows that follow; the ones before fetch what is there anyway.
+                            # Only the last panels prefetch rows that follow. Earlier panels prefetch their own rows,
+                            # which are in the cache already.
                             row = ROWS_AHEAD * (p - panels) + STRIP_ROWS
                             ahead_a = np.uint64(following + ((strip - s0) * STRIP_ROWS + row) * pitch + 64 * h)
                             ahead_a = ahead_a if row >= 0 else here_a

@@ -13,7 +13,7 @@ import numpy as np
 from prismm.core.jit import contiguous_part, contiguous_row, counting, device, fma, kernel, single, wide_vectors
 from prismm.cpu.kernels.prepare import prepare1, prepare2, prepare3, single1, single2, single3
 from prismm.cpu.kernels.residue import panel_residues, row_residues
-from prismm.cpu.kernels.rounding import add_bytes
+from prismm.cpu.kernels.rounding import add_bytes, nearest_residue
 from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
 from prismm.cpu.kernels.split import column_factors, prepare_across
 from prismm.cpu.kernels.vnni import CHUNK
@@ -307,7 +307,7 @@ def add_packed_rows(x, y, first, last, k, modulus, out):
     flat = out.reshape((x.shape[0] * height, pitch))
     ends = flat.view(np.int32)
     for which in range(x.shape[0]):
-        q = np.int64(modulus[which])
+        q = np.int16(modulus[which])
         for i in range(which * height + first, which * height + last):
             for chunk in range(chunks):
                 h0 = chunk * CHUNK
@@ -326,17 +326,14 @@ def add_packed_columns(x, y, modulus, out):
     """Residues of x + y, both as `pack_columns` leaves them."""
     for which in range(x.shape[0]):
         q = np.int16(modulus[which])
-        high = np.int16((q - 1) // 2)
-        low = np.int16(-(q // 2))
+        low, high = np.int16(-(q // 2)), np.int16((q - 1) // 2)
         u = x[which].view(np.uint8).reshape(-1)
         v = y[which].view(np.uint8).reshape(-1)
         o = out[which].view(np.uint8).reshape(-1)
         for h in range(u.size):
             # Both bytes are 128 more than their residues.
             s = np.int16(np.int16(u[h]) + np.int16(v[h]) - 256)
-            s = np.int16(s - q) if s > high else s
-            s = np.int16(s + q) if s < low else s
-            o[h] = np.uint8(s + 128)
+            o[h] = np.uint8(nearest_residue(s, q, low, high) + 128)
 
 
 _add_rows, _add_columns = add_packed_rows.device, add_packed_columns.device

@@ -48,15 +48,20 @@ def round_to_float32(c, row_norm, column_norm, factor, out, failed):
 
 
 @device
+def nearest_residue(s, q, low, high):
+    """The residue of |s| <= q that is nearest to 0, from low = -(q // 2) to high = (q - 1) // 2, all of them int16."""
+    s = np.int16(s - q) if s > high else s
+    return np.int16(s + q) if s < low else s
+
+
+@device
 def add_bytes(u, v, q, out):
-    """out = u + v modulo q, all of them the bytes nearest to 0, -128 and not 128 modulo 256; their sum."""
+    """Set out to the residues of u + v that are nearest to 0, and return their sum. u, v: such residues."""
     wide_vectors()
-    modulus, high, low = np.int16(q), np.int16((q - 1) // 2), np.int16(-(q // 2))
+    low, high = np.int16(-(q // 2)), np.int16((q - 1) // 2)
     total = np.int32(0)
     for h in range(out.size):
-        s = np.int16(np.int16(u[h]) + np.int16(v[h]))
-        s = np.int16(s - modulus) if s > high else s
-        s = np.int16(s + modulus) if s < low else s
+        s = nearest_residue(np.int16(np.int16(u[h]) + np.int16(v[h])), q, low, high)
         out[h] = np.int8(s)
         total += np.int32(s)
     return total
@@ -69,7 +74,7 @@ def add_residues_int8(x, y, modulus, out):
     of_x, of_y, flat = x.reshape((moduli, size)), y.reshape((moduli, size)), out.reshape((moduli, size))
     for which in range(moduli):
         add_bytes(
-            contiguous_row(of_x, which, 0, size), contiguous_row(of_y, which, 0, size), np.int64(modulus[which]),
+            contiguous_row(of_x, which, 0, size), contiguous_row(of_y, which, 0, size), np.int16(modulus[which]),
             contiguous_row(flat, which, 0, size),
         )  # fmt: skip
 

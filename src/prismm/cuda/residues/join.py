@@ -22,7 +22,7 @@ LEVELS = 5
 """Thresholds, halved each time, above which large elements are counted."""
 
 FINISHED = 256
-"""Entries of a tile that are repaired at once, two a thread."""
+"""Entries that a program of `repair.finish` joins in one step: two for each thread."""
 
 REJOIN_PROGRAMS = 16
 """Programs a multiprocessor of the second pass."""
@@ -42,11 +42,6 @@ def finish_programs(device: Device, mode: int) -> int:
     leaves more to some than to others, has twice as many.
     """
     return (4 if mode == ROUNDING else 2) * device.programs
-
-
-def _registers(device: Device, mode: int, parts: int) -> dict[str, int]:
-    """What limits a thread's registers, so that as many programs run at once as correct rounding has."""
-    return {"maxnreg": 128} if device.nvidia and mode == ROUNDING and parts == 1 else {}
 
 
 def shared_programs(most: int, strips: int, units: int) -> tuple[int, int]:
@@ -112,7 +107,10 @@ def join_digits(
     total = words * out.batch * parts
     programs, units = shared_programs(finish_programs(device, test.mode), total, strip // rows)
     span = min(32, 1 << (-(-total // (programs // units)) - 1).bit_length())
-    row_flags = program.allocate(torch.int32, programs, max(rows, FINISHED // block), block // 32)
+    finished = FINISHED // block
+    row_flags = program.allocate(torch.int32, programs, max(rows, finished), block // 32)
+    # Four programs of correct rounding then run on a multiprocessor. Complex products need more registers.
+    limit = device.limited(128) if test.mode == ROUNDING and parts == 1 else {}
     x, y = a.buffer.reals(), b.buffer.reals()
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     program.launch(
@@ -120,8 +118,8 @@ def join_digits(
         digits, left.statistics, right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m,
         out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, units,
         MODULI=table.moduli, LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts,
-        LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISHED // block, COLUMNS=block, BLOCK=LANES, WORDS=span,
-        APART=test.mode != RAW, num_warps=4, enable_fp_fusion=False, **_registers(device, test.mode, parts),
+        LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=finished, COLUMNS=block, BLOCK=LANES, WORDS=span,
+        APART=test.mode != RAW, num_warps=4, enable_fp_fusion=False, **limit,
     )  # fmt: skip
 
 

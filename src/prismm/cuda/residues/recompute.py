@@ -14,7 +14,7 @@ import numpy as np
 
 from prismm.core.accuracy import MAGNITUDE, RAW
 from prismm.core.many_moduli import MOST_MODULI, many_moduli, room
-from prismm.core.moduli import coprime_moduli, symmetric
+from prismm.core.moduli import coprime_moduli, limbs_of, symmetric
 from prismm.cuda.launch.arguments import BufferView
 from prismm.cuda.residues.join import FINISHED, finish_programs, join_tile, shared_programs
 from prismm.cuda.residues.product import digits_shape
@@ -39,7 +39,7 @@ planes of magnitudes; and one in how many of all may be worth more moduli.
 """
 
 LISTED, EXPANDED = 16, 1024
-"""Rows of a strip whose entries a program of `kernels.many` lists at once, and entries that it expands at once."""
+"""Of `kernels.many`: rows of a strip whose entries go into one list, and entries that one call expands."""
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
@@ -92,8 +92,8 @@ class Panels(NamedTuple):
 def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int, moduli: int) -> Panels:
     """The largest that fit where so many bytes were taken before, or somewhat more of them; of one tile at least.
 
-    Rows are split once, columns once for each panel of rows: so rows are kept while they can, also where columns are
-    half of `NARROW` then.
+    Rows are split once, and columns once for each panel of rows. So the number of rows is the last to be reduced, and
+    the number of columns may be half of `NARROW` before.
     """
     side = MAGNITUDE_TILE[0]
     limit = max(taken, min(ROOM, 4 * taken // batches))
@@ -101,7 +101,7 @@ def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int,
     while sum(found.spaces(terms)) > limit and max(found[:2]) > side:
         height, width = found[:2]
         narrower = found._replace(width=_ceil(-(-width // 2), side))
-        # Half of the rows would have all columns split twice.
+        # With half of the rows all columns would be split twice.
         enough = narrower.width >= NARROW // 2 and sum(narrower.spaces(terms)) <= limit
         if width > NARROW or height <= max(side, min(NARROW, width)) or enough:
             found = narrower
@@ -150,9 +150,9 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
             table = many_moduli(moduli)
             product, weights = np.zeros(_LIMBS), np.zeros((MOST_MODULI, _LIMBS))
             product[: table.limbs], weights[:moduli, : table.limbs] = table.product, table.weights
-            # What `kernels.many_join` takes from each digit is added to their sum.
+            # `kernels.many_join` subtracts so much from each digit; this adds it again, modulo P.
             shift, centre = _CENTRE * sum(whole // p for p in chosen[:moduli]) % whole, np.zeros(_LIMBS)
-            centre[: table.limbs] = [shift >> 40 * x & (1 << 40) - 1 for x in reversed(range(table.limbs))]
+            centre[: table.limbs] = limbs_of(shift, table.limbs)
             systems.append(np.concatenate([table.quotient, product, centre, weights.reshape(-1)]))
     base = np.array([[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen], np.float32)
     base = np.concatenate([base, np.zeros((spare, 5), np.float32)])
@@ -266,7 +266,7 @@ def recompute(
     programs, units = shared_programs(2 * device.programs, words * batches * parts, strip // UNCERTIFIED_ROWS)
     shared = _shared_bytes(strip, 32 * width, by_magnitudes=by_magnitudes, again=again)
     expansions = program.allocate(torch.float64, programs, shared // 8)
-    # All strips are certified before anything is made again.
+    # One memory serves both: all strips are certified before the first entry is expanded.
     sums = BufferView(expansions.base, expansions.offset, torch.int32) if by_magnitudes else places[0]
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
@@ -279,7 +279,6 @@ def recompute(
     many = many_tables(test.precision, table.left.device)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     strides = tuple(parts * step for step in out.strides)
-    registers = {"maxnreg": UNCERTIFIED_REGISTERS} if device.nvidia else {}
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
@@ -292,12 +291,12 @@ def recompute(
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
         MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
-        enable_fp_fusion=False, **registers,
+        enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
     )  # fmt: skip
 
 
 def _shared_bytes(strip: int, columns: int, *, by_magnitudes: bool, again: bool) -> int:
-    """Bytes that a program has for sums of magnitudes of a strip, and then for expansions."""
+    """Bytes of the memory in which a program keeps sums of magnitudes of a strip, and later expansions."""
     return max(32 * EXPANDED if again else 8, 4 * strip * columns if by_magnitudes else 0)
 
 

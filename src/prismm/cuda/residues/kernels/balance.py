@@ -316,8 +316,8 @@ def measure(
     row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Measure both operands for g = 0 and for every other that differs enough between inner indices; waits until all
-    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is left
-    out (`too_wide`).
+    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is not
+    measured, since it cannot help (`too_wide`).
     """
     vectors = row_batches * m + column_batches * n
     across = tl.cdiv(k, TILE_TERMS * TILES)
@@ -358,9 +358,9 @@ def measure(
 def too_wide(
     a, a_step, a_exponent, b, b_step, b_exponent, k, room, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Whether a row of k elements below 2^a_exponent, and a column, show that it is in vain to measure operands as they
-    are, g being 0: each needs half of the room, more inner indices than may be left apart need more than all of it, and
-    neither begins or ends with a zero.
+    """Whether a row of k elements below 2^a_exponent and a column below 2^b_exponent show that measuring with g = 0
+    cannot help: each needs half of the room, more inner indices than may be left apart need more than all of it, and
+    neither vector begins or ends with a zero.
     """
     lanes = tl.arange(0, BLOCK)
     of_row = tl.full([], 0, tl.int32)

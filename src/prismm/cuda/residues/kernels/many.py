@@ -82,7 +82,7 @@ program waits for.
 """
 
 IN_VAIN = tl.constexpr(36)
-"""The counter of the sample's entries whose operands are measured in vain as they are."""
+"""The counter of the sample's entries whose row and column are `balance.too_wide`."""
 
 RUNG, AREA = tl.constexpr(9), tl.constexpr(1 << 14)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that
@@ -103,7 +103,7 @@ def _votes(
 ):  # fmt: skip
     """For one uncertified entry of the sample's share of strips, if there is one: votes[0] grows by 1, votes[1] where
     twice float64's precision does not decide it, and votes[2 + r] where the r-th number of moduli suffices; in_vain
-    where its row and column are `balance.too_wide`. The entry is kept for `balance.decided_by`.
+    grows by 1 where its row and column are `balance.too_wide`. The entry is kept for `balance.decided_by`.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     SIZE: tl.constexpr = STRIP * WIDTH
@@ -396,6 +396,16 @@ def _join_task(
 
 
 @triton.jit
+def _stages(step, steps, products, joins, row_splits, column_splits, alike):
+    """How many tickets of a step multiply, join, split rows for the next step, and split for it in all. Step -1 only
+    splits, for step 0.
+    """
+    of_rows = tl.where((step + 1) % alike == 0, row_splits, 0)
+    split = tl.where(step + 1 < steps, of_rows + column_splits, 0)
+    return tl.where(step < 0, 0, products), tl.where(step < 0, 0, joins), of_rows, split
+
+
+@triton.jit
 def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, space, listed, expansions, measures, rows, columns, powers, base, reduction, systems, nothing_there,
@@ -435,23 +445,17 @@ def multiply_again(
     total = wide(steps) * (products + joins + column_splits) + wide(steps // alike) * row_splits
     tickets = state + RUN + 2 * run
     done = tickets + 1
-    # The tickets that this program has waited for; the first ticket of the step, of which -1 only splits panels for 0.
+    # The tickets that this program has waited for, and the first ticket of the step.
     known = tl.full([], -1, tl.int64)
     start = tl.full([], 0, tl.int64)
     step = tl.full([], -1, tl.int32)
-    multiplied = step * 0
-    joined = step * 0
-    of_rows = step * 0 + row_splits
-    split = of_rows + column_splits
+    multiplied, joined, of_rows, split = _stages(step, steps, products, joins, row_splits, column_splits, alike)
     ticket = take(tickets)
     while ticket < total:
         while ticket - start >= multiplied + joined + split:
             start += multiplied + joined + split
             step += 1
-            multiplied = step * 0 + products
-            joined = step * 0 + joins
-            of_rows = tl.where((step + 1) % alike == 0, row_splits, 0)
-            split = tl.where(step + 1 < steps, of_rows + column_splits, 0)
+            multiplied, joined, of_rows, split = _stages(step, steps, products, joins, row_splits, column_splits, alike)
         task = (ticket - start).to(tl.int32)
         # Where the ticket's stage begins.
         begin = start + tl.where(task < multiplied, 0, multiplied)

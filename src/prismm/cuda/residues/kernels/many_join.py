@@ -2,8 +2,9 @@
 
 S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits are
 0 <= y < 256. S - 128·Σ P/q is summed, and the remainder of 128·Σ P/q modulo P added: numbers |y - 128| <= 128 times
-limbs below 2^40, 49 of them, and a limb stay below 2^53. Leading limbs that are zero are shifted out until five are
-left, which hold at least 159 bits of C'; a quarter of the fifth one's unit stands for the rest, with its sign.
+limbs below 2^40, 49 of them, and a limb stay below 2^53. So do they when the quotient's multiple of P is subtracted,
+since |S/P| < 62. Leading limbs that are zero are shifted out until five are left, which hold at least 159 bits of C'; a
+quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
@@ -29,18 +30,20 @@ from prismm.cuda.residues.kernels.many_split import exponents
 
 LIMBS = tl.constexpr(9)
 CONSTANTS = tl.constexpr(20)
-"""Numbers of a system before its weights: two of the quotient, P in nine limbs, and what `CENTRE` of each digit is in
-all, modulo P.
+"""Numbers of a system before its weights: two of the quotient, P in nine limbs, and `CENTRE` times the sum of all
+weights, modulo P.
 """
 
 CENTRE = tl.constexpr(128)
-"""What is taken from digits, so that they are as small as they can be."""
+"""Subtracted from each digit, so that no magnitude is above 128."""
 
 BOUNDED = tl.constexpr(8)
-"""More than limbs that are shifted out."""
+"""Added to the number of limbs that are shifted out, which is smaller, as a second fact in the same number."""
 
 EXPANDED, JOINED = tl.constexpr(1024), tl.constexpr(512)
-"""Entries of a list that are expanded at once, where there are as many, and joined at once."""
+"""Entries that one call of `expand_listed` expands if the list has so many left, and entries that one call of
+`join_entries` joins.
+"""
 
 
 @triton.jit
@@ -72,7 +75,7 @@ def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
 
 @triton.jit
 def _weights(system, t):
-    """Of modulus t, the nine limbs."""
+    """The nine limbs of the weight of modulus t."""
     w = system + CONSTANTS + LIMBS * t
     return (
         tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4), tl.load(w + 5), tl.load(w + 6),
