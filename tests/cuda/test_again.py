@@ -54,13 +54,15 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
 
 def test_launches_and_kernels_count_alike():
     from prismm.core import many_moduli
-    from prismm.cuda.residues.kernels import balance, many, many_join, many_split
+    from prismm.cuda.residues.kernels import balance, many, many_choice, many_join, many_split
 
     for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
         beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
         expected = balance.TOPS_AT.value * vectors + balance.CHOICES_AT.value * k + beside
         assert recompute.measured(vectors, k) == expected
-    assert many.IN_VAIN.value + 1 == recompute.COUNTERS and len(recompute.SECONDS) == many.MEASURED.value + 1
+    assert many_choice.NORMS.value + 2 == recompute.COUNTERS
+    assert len(recompute.SECONDS) == many_choice.MEASURED.value + 1
+    assert all(len(some) == many_choice.SYSTEMS.value for some in SYSTEMS.values())
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
     assert (many.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
     assert many_join.CENTRE.value == recompute._CENTRE and many_join.CONSTANTS.value == 2 + 2 * recompute._LIMBS

@@ -53,15 +53,15 @@ MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up; and those of more moduli."""
 
 SYSTEMS = {
-    53: (16, 18, 20, 22, 24, 27, 31, 36, 42, MOST_MODULI),
-    24: (8, 10, 12, 14, 17, 20, 24, 30, 38, MOST_MODULI),
+    53: (16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 45, MOST_MODULI),
+    24: (8, 10, 12, 14, 16, 18, 20, 22, 24, 27, 30, 33, 36, 40, 44, MOST_MODULI),
 }
 """Numbers of moduli that entries are made again by, for results of so many bits."""
 
-SECONDS = (20e-12, 45e-12, 2e-12, 2e-15, 8e-12, 20e-6, 5e-11)
-"""What decides whether entries are made again, as measured on an H100; see `kernels.many`."""
+SECONDS = (9e-12, 45e-12, 1.4e-12, 1.5e-15, 5.5e-12, 20e-6, 5e-11)
+"""What decides whether entries are made again, as measured on an H100; see `kernels.many_choice`."""
 
-COUNTERS, AGAIN_FIRST, AGAIN_LAST = 37, 10, 11
+COUNTERS, AGAIN_FIRST, AGAIN_LAST = 26, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
 that more moduli recomputed, at first and at last.
 """
@@ -107,6 +107,12 @@ def panels_within(rows: int, columns: int, terms: int, batches: int, taken: int,
             found = narrower
         else:
             found = found._replace(height=_ceil(-(-height // 2), side))
+    # As few panels as fit, all of about the same width.
+    pitch = found.spaces(terms)[0] // (moduli * found.height)
+    widest = (limit // moduli - found.height * pitch) // (pitch + found.height)
+    if widest > found.width:
+        panels = -(-columns // (widest // side * side))
+        found = found._replace(width=_ceil(-(-columns // panels), side))
     return found._replace(group=max(1, min(batches, limit // sum(found.spaces(terms)))))
 
 
@@ -272,7 +278,8 @@ def recompute(
     panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
     pitch = _ceil(left.terms, depth)
     listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
-    space = program.allocate(torch.int8, max(space_of(panels, left.terms), listed_bytes) if again else 1)
+    space_bytes = max(space_of(panels, left.terms), listed_bytes) if again else 1
+    space = program.allocate(torch.int8, space_bytes)
     listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
     vectors = left.batch * left.vectors + right.batch * right.vectors
     measures = program.allocate(torch.int32, measured(vectors, a.terms))
@@ -287,7 +294,8 @@ def recompute(
         right.vectors, a.terms, depths,
         left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
         MANY_UNCERTIFIED,
-        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, units, PRECISION=test.precision,
+        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, min(space_bytes // 8, 2**31 - 1),
+        units, PRECISION=test.precision,
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
         MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
@@ -302,7 +310,7 @@ def _shared_bytes(strip: int, columns: int, *, by_magnitudes: bool, again: bool)
 
 def measured(vectors: int, k: int) -> int:
     """Integers of what `kernels.balance` measures of so many vectors, of both sides, and inner indices."""
-    return 16 * vectors + 14 * k + 4 * 20 + 128 * 4
+    return 16 * vectors + 14 * k + 4 * 20 + 128 * 6
 
 
 def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:

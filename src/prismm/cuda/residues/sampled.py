@@ -275,7 +275,7 @@ def _fails_magnitude(rows: Side, columns: Side, sums: _Sums, test: CertificateTe
 
 
 def _proved_by_magnitude(rows: Side, columns: Side, sums: _Sums, test: CertificateTest) -> Flags:
-    """Where products of 7-bit magnitudes certify an entry, or show that it is 0; `kernels.repair.magnitude_proves`."""
+    """Where products of 7-bit magnitudes certify an entry, or show that it is 0; `kernels.entries.magnitude_proves`."""
     h, bound, exponent = sums.h, sums.bound, sums.exponent
     x, y = (np.floor(np.ldexp(np.abs(side.x), (7 - side.exponent)[:, None])) for side in (rows, columns))
     power = rows.exponent[:, None] + columns.exponent[None, :] - exponent - 14

@@ -1,4 +1,4 @@
-"""How a GPU repairs what the joins leave uncertified, as `kernels.many.choose` decides it, from a sample of entries.
+"""How a GPU repairs what the joins leave uncertified, from a sample of entries, as `kernels.many_choice` decides it.
 
 The kernel counts votes of entries and compares seconds of `recompute.SECONDS`. This is its twin on the host, for
 predictions alone (`forecast`).
@@ -25,8 +25,10 @@ PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START, MEASURED = SECONDS
 VOTERS = 1024
 """Entries that vote. The kernel asks 128, whose votes these expect."""
 
-SPARE, LANES = 6, 512
-"""Bits beyond half an ulp that a method must have of an entry, and lanes of a sum: as the kernels have them."""
+SPARE, LANES, WELL_ROUNDED = 6, 512, 40
+"""Bits beyond half an ulp that a method must have of an entry, lanes of a sum, and bits of a side from which on it gets
+those that sums do not need: as the kernels have them.
+"""
 
 _AT_ONCE = 1 << 18
 """Products of a sample that are added up at once: what caches hold."""
@@ -76,9 +78,9 @@ class Work:
         each = self.entries * (self.terms * BY_PRODUCT + BY_JOIN) + self.elements * BY_SPLIT
         return moduli * each + START
 
-    def alone(self, undecided: float) -> float:
-        """Seconds of the uncertified entries one by one, of which twice float64's precision leaves such a share."""
-        return self.uncertified * self.terms * (PAIRED + EXACTLY * undecided)
+    def alone(self, share: Floats | float, undecided: Floats | float) -> Floats | float:
+        """Seconds of a share of the uncertified entries one by one, and of one not decided in twice the precision."""
+        return self.uncertified * self.terms * (PAIRED * share + EXACTLY * undecided)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class _Voters:
         tied: where that is so: no bits but all decide.
         need: bits of each side with which the kernel takes a system to decide the entry.
         size: exponent of the entry.
+        deep: where no way to balance operands is expected to help (`kernels.balance.too_wide`).
     """
 
     rows: Integers
@@ -120,6 +123,7 @@ class _Voters:
     tied: NDArray[np.bool_]
     need: Integers
     size: Integers
+    deep: NDArray[np.bool_]
 
     def spare_bits(self, rooms: Integers) -> Integers:
         """(voters, systems): bits beyond half an ulp of each entry that systems of so much room have, half of it for
@@ -128,9 +132,25 @@ class _Voters:
         bits: Integers = (rooms // 2)[None, :] - self.need[:, None] + SPARE
         return bits
 
-    def votes_against(self, bits: Integers) -> Floats:
-        """Share of the entries of which the kernel expects that they are left."""
-        share: Floats = ((bits < SPARE) | (self.near[:, None] & (bits < NEVER))).mean(axis=0)
+    def votes_against(self, bits: Integers) -> tuple[Floats, Floats]:
+        """Share of the entries of which the kernel expects that they are left, and that twice float64's precision does
+        not decide them either.
+        """
+        left = (bits < SPARE) | (self.near[:, None] & (bits < NEVER))
+        return left.mean(axis=0), (left & self.undecided[:, None]).mean(axis=0)
+
+    def beyond(self, rooms: Integers) -> Floats:
+        """Share of the entries that the kernel expects to need more than half of so much room, though no voter does
+        (`kernels.many_choice._left`).
+        """
+        need = np.sort(self.need[~self.near])[::-1]
+        top = need[: -(-need.size // 10)]
+        if not top.size:
+            return np.zeros(rooms.shape)
+        top = need[need >= top[-1]]
+        over = rooms // 2 - top[-1]
+        tail = np.exp(-(over + 1) / max(float((top - top[-1]).mean()), 0.05))
+        share: Floats = np.where(over >= 0, tail, 0.0) * (top.size / self.need.size)
         return share
 
     def left(self, bits: Integers) -> Floats:
@@ -147,38 +167,64 @@ def choose(
 
     others: more rows, and columns as rows, whose extents count where operands are measured anew.
     """
-    voters = _votes(rows, columns, entries, work.precision)
-    systems, undecided = work.systems, float(voters.undecided.mean())
+    systems = work.systems
+    rooms = np.array([room(moduli) - max(work.terms - 1, 0).bit_length() for moduli in systems])
+    voters = _votes(rows, columns, entries, work.precision, int(rooms[-1]))
+    undecided = float(voters.undecided.mean())
     if not work.many:
         return Choice((), False, False, 1.0, undecided)
-    rooms = np.array([room(moduli) - max(work.terms - 1, 0).bit_length() for moduli in systems])
-    again, alone = np.array([work.again(moduli) for moduli in systems]), work.alone(1.0)
-    takes = again + voters.votes_against(voters.spare_bits(rooms)) * alone
-    best, found, balance = work.alone(undecided), -1, -1
+    again = np.array([work.again(moduli) for moduli in systems])
+    near = float(voters.near.mean())
+    more = rooms + np.where(rooms // 2 >= WELL_ROUNDED, _spared_bits(rows, columns, work.terms), 0)
+    beyond, ordinary = voters.beyond(more), voters.undecided[~voters.near]
+    against, of_them = voters.votes_against(voters.spare_bits(more))
+    against = np.maximum(against, beyond + near)
+    of_them = np.maximum(of_them, beyond * (float(ordinary.mean()) if ordinary.size else 0.0) + near)
+    takes = again + work.alone(against, of_them)
+    best, found, balance = float(work.alone(1.0, undecided)), -1, -1
+    share = 1.0
     if takes.min() < best:
         best, found = float(takes.min()), int(takes.argmin())
-    measured = best > work.measuring + again[-1]
+        share = float(of_them[found] / max(against[found], 1e-6))
+    measured = best > work.measuring + again[-1] and 2 * voters.deep.sum() <= voters.deep.size
     extents: tuple[Extents, ...] = ()
     if measured:
         extents = tuple(Extents.of(x) for x in (rows.x, columns.x, *others))
         for x in range(BALANCES):
             bits = _spare_bits(extents, voters, x, rooms, work.precision)
-            takes = again + work.measuring + voters.votes_against(bits) * alone
+            against, _ = voters.votes_against(bits)
+            takes = again + work.measuring + work.alone(against, against)
             if takes.min() < best:
-                best, found, balance = float(takes.min()), int(takes.argmin()), x
+                best, found, balance, share = float(takes.min()), int(takes.argmin()), x, 1.0
     if found < 0:
         return Choice((), measured, False, 1.0, undecided)
-    bits = voters.spare_bits(rooms) if balance < 0 else _spare_bits(extents, voters, balance, rooms, work.precision)
+    bits = voters.spare_bits(more) if balance < 0 else _spare_bits(extents, voters, balance, rooms, work.precision)
     left = voters.left(bits)
     # Once more by the most moduli where that is expected to be worth it.
-    if found < len(systems) - 1 and float(left[found]) * alone >= again[-1]:
-        return Choice((systems[found], systems[-1]), measured, balance >= 0, float(left[-1]), 1.0)
-    return Choice((systems[found],), measured, balance >= 0, float(left[found]), 1.0)
+    if found < len(systems) - 1 and float(left[found]) * work.alone(1.0, share) >= again[-1]:
+        return Choice((systems[found], systems[-1]), measured, balance >= 0, float(left[-1]), share)
+    return Choice((systems[found],), measured, balance >= 0, float(left[found]), share)
+
+
+def _spared_bits(rows: Side, columns: Side, terms: int) -> int:
+    """`kernels.many_choice.spared_bits`, of the largest norms of a sample."""
+    norm = int(min(rows.norm1.max(), columns.norm1.max()))
+    above = (norm + (norm >> 20) + 1).bit_length() - rows.q
+    return max(0, max(terms - 1, 0).bit_length() - max(above, 0))
+
+
+def _deep(x: Floats, y: Floats, exponent: Integers, most: int) -> NDArray[np.bool_]:
+    """Of rows and columns as rows, whether most inner indices need more than so many bits, from the largest term on."""
+    both = (x != 0.0) & (y != 0.0)
+    bits = exponent[:, None] - x.shape[1].bit_length() - Extents.of(x).low - Extents.of(y).low
+    deep = (both & (bits > most)).sum(axis=1)
+    found: NDArray[np.bool_] = (deep > APART) & (2 * deep > both.sum(axis=1))
+    return found
 
 
 @np.errstate(all="ignore")
-def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precision: int) -> _Voters:
-    """`kernels.many._votes`."""
+def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precision: int, room_of_all: int) -> _Voters:
+    """`kernels.many_choice._vote`."""
     chosen = np.linspace(0, entries[0].size - 1, min(VOTERS, entries[0].size)).astype(np.int64)
     i, j = entries[0][chosen], entries[1][chosen]
     x, y = np.ldexp(rows.x[i], rows.shift[i][:, None]), np.ldexp(columns.x[j], columns.shift[j][:, None])
@@ -189,16 +235,20 @@ def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precis
     distance, _ = to_next_rounding(h, low, -shift, precision)
     steps = 2 * (rows.x.shape[1] // LANES + 16)
     error = steps * steps * 2.0**-105 * rows.norm2[i] * columns.norm2[j] * 1.001
-    undecided = (distance <= error) | (np.abs(h) <= 1e-100)
+    in_units_of_row = (distance <= error) | (np.abs(h) <= 1e-100)
     least = -1022 if precision == 53 else -126
     # An entry of 0 counts as one of the least size.
     size = np.where(h == 0.0, -4000, np.frexp(h)[1] - 1)
     in_units = np.maximum(np.maximum(size - shift - exponent, least - exponent), -1022)
     norm = np.frexp(rows.norm1[i] + columns.norm1[j])[1] - 1
-    near = undecided & (np.abs(h) > error * 4.0 * 2.0**precision)
+    near = in_units_of_row & (np.abs(h) > error * 4.0 * 2.0**precision)
+    products = [np.abs(x[at : at + step] * y[at : at + step]).sum(axis=1) for at in range(0, len(x), step)]
+    own_error = steps * steps * 2.0**-105 * 1.001 * np.concatenate(products) + 1e-200
+    clear = np.abs(h) > own_error * 2.0 ** (precision + SPARE)
     return _Voters(
-        i, j, undecided, near, near & (distance <= error * 2.0**-10),
+        i, j, near | (in_units_of_row & ~clear), near, near & (distance <= error * 2.0**-10),
         norm - in_units - rows.q + precision + 1 + SPARE, np.maximum(size - shift, least),
+        _deep(rows.x[i], columns.x[j], size - shift, room_of_all),
     )  # fmt: skip
 
 

@@ -18,14 +18,13 @@ from prismm.cuda.kernels.exact import (
 )
 from prismm.cuda.kernels.expansion import rounded_alike
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
+from prismm.cuda.residues.kernels.entries import error_of_sums, sum_in_lanes
 from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms
 from prismm.cuda.residues.kernels.repair import (
     EXACT,
     NATIVE,
     SCHEME_VALUE,
     SPECIAL,
-    error_of_sums,
-    sum_in_lanes,
 )
 
 UNIT_OF_SUMS = tl.constexpr(3232)
@@ -154,7 +153,7 @@ def _in_two(
     nonzero = high != 0.0
     for part in tl.static_range(PARTS):
         factor = f0 if part == 0 else f1
-        s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
+        s, c, _size, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
         x, tail = two_sum(s, c)
         # Exact: `safe` keeps powers of two from leaving the range.
         x, tail = x * scale, tail * scale

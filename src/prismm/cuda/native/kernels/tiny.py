@@ -68,7 +68,13 @@ from prismm.cuda.kernels.fp64 import (
     wide,
 )
 from prismm.cuda.native.kernels.product import LARGE, TOP
-from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL, magnitude_proves, recompute_native
+from prismm.cuda.residues.kernels.entries import magnitude_proves
+from prismm.cuda.residues.kernels.repair import (
+    BY_MAGNITUDE,
+    EXACT,
+    SPECIAL,
+    recompute_native,
+)
 from prismm.cuda.residues.kernels.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)

@@ -9,10 +9,10 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import wide
 from prismm.cuda.residues.kernels.balance import BALANCES
+from prismm.cuda.residues.kernels.entries import magnitude_proves
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
-from prismm.cuda.residues.kernels.many_join import expansion, join_entries
+from prismm.cuda.residues.kernels.many_join import LIMBS, expansion, join_entries
 from prismm.cuda.residues.kernels.many_split import exponents, split_tile
-from prismm.cuda.residues.kernels.repair import magnitude_proves
 
 
 @triton.jit(do_not_specialize=["step", "vectors", "terms", "bits", "moduli", "plane", "pitch"])
@@ -56,11 +56,11 @@ def join_more(
     at = pending + (wide(row) * n + j)
     there = tl.load(at, mask=j < n, other=0) != 0
     of_row = digits + wide(row) * pitch
-    h, middle, tail, lead, missing = expansion(of_row, j, there, plane, system, moduli, nothing_there)
+    h, middle, tail, lead, missing = expansion(of_row, j, there, plane, system, moduli, nothing_there, LIMBS)
     proved = join_entries(
         out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, h, middle, tail, lead, missing, rows, columns,
         rows, lost, 0, m, m + n, nothing_there, m, n, i, j, there, terms, q, left_bits, right_bits, BALANCES, below,
-        PART, PRECISION, PARTS,
+        0.0, PART, PRECISION, PARTS,
     )  # fmt: skip
     tl.store(at, (~proved).to(tl.uint8), mask=there)
 
@@ -71,7 +71,7 @@ def certify_sums(
     PRECISION: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Take from pending (m, n) uint8 the entries of out that sums of magnitudes prove: of products of 7-bit ones, and
-    of ones where elements are not zero, (m, n) int32. The rest: as of `repair.magnitude_proves` and `join_more`.
+    of ones where elements are not zero, (m, n) int32. The rest: as of `entries.magnitude_proves` and `join_more`.
     """
     blocks = tl.cdiv(n, BLOCK)
     row, lanes = tl.program_id(0) // blocks, tl.arange(0, BLOCK)

@@ -35,7 +35,7 @@ from prismm.cuda.kernels.fp64 import (
     two_sum,
     wide,
 )
-from prismm.cuda.residues.kernels.repair import fraction
+from prismm.cuda.residues.kernels.entries import fraction
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 BALANCES = tl.constexpr(4)
@@ -54,8 +54,15 @@ APART, CHOICE = tl.constexpr(16), tl.constexpr(20)
 """The most inner indices that are left apart; integers of a choice: bits of rows and of columns, their number, which.
 """
 
-SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(4)
-"""Entries that are looked at, and integers of each: its kind, row, column, and exponent."""
+SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(6)
+"""Entries that are looked at, and integers of each: its kind, row, column, and exponent; bits of each side with which
+its rounding is sure; and facts of it, a bit each.
+"""
+
+UNDECIDED, IN_VAIN, DEEP = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
+"""Facts: twice float64's precision does not decide the entry; its row and column are `too_wide` as they are, or
+however they are balanced.
+"""
 
 ORDINARY_ENTRY, BY_A_HAIR = tl.constexpr(1), tl.constexpr(2)
 """Kinds of entries: what rounds them is so near that only exact products decide, or it is not; 0 is none."""
@@ -111,13 +118,27 @@ def choice_of(measures, vectors, k, balance):
 
 
 @triton.jit
-def record_entry(measures, vectors, k, sample, kind, row, column, exponent):
-    """Keep an entry of the sample: its kind, row and column as numbers of vectors, and the exponent of its size."""
-    record = _choices(measures, vectors, k) + BALANCES * CHOICE + sample * RECORD
+def _records(measures, vectors, k, sample):
+    return _choices(measures, vectors, k) + BALANCES * CHOICE + sample * RECORD
+
+
+@triton.jit
+def record_entry(measures, vectors, k, sample, kind, row, column, exponent, need, facts):
+    """Keep an entry of the sample, its row and column as numbers of vectors, and the exponent of its size."""
+    record = _records(measures, vectors, k, sample)
     tl.store(record, kind)
     tl.store(record + 1, row)
     tl.store(record + 2, column)
     tl.store(record + 3, exponent)
+    tl.store(record + 4, need)
+    tl.store(record + 5, facts)
+
+
+@triton.jit
+def voters_of(measures, vectors, k):
+    """(kind, need, facts) of all entries of the sample; the latter two of those that are there."""
+    record = _records(measures, vectors, k, tl.arange(0, SAMPLES))
+    return tl.load(record), tl.load(record + 4), tl.load(record + 5)
 
 
 @triton.jit
@@ -356,18 +377,25 @@ def measure(
 
 @triton.jit
 def too_wide(
-    a, a_step, a_exponent, b, b_step, b_exponent, k, room, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+    a, a_step, a_exponent, b, b_step, b_exponent, exponent, k, room, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Whether a row of k elements below 2^a_exponent and a column below 2^b_exponent show that measuring with g = 0
-    cannot help: each needs half of the room, more inner indices than may be left apart need more than all of it, and
-    neither vector begins or ends with a zero.
+    """Whether a row of k elements below 2^a_exponent and a column below 2^b_exponent show that measuring cannot help:
+    with g = 0 (IN_VAIN), or as a rule with any g (DEEP). exponent: of the size of their product.
+
+    With g = 0: each needs half of the room, more inner indices than may be left apart need more than all of it, and
+    neither vector begins or ends with a zero. Any g leaves row and column, together, the bits from their largest term
+    down to the lowest of each inner index: of most indices that is more than the room.
     """
     lanes = tl.arange(0, BLOCK)
     of_row = tl.full([], 0, tl.int32)
     of_column = tl.full([], 0, tl.int32)
     alone = tl.full([], 0, tl.int32)
     ends = tl.full([], 0, tl.int32)
+    deep = tl.full([], 0, tl.int32)
+    live = tl.full([], 0, tl.int32)
     terms = PARTS * k
+    # The largest term is at least one in so many of the sum.
+    above = a_exponent + b_exponent - exponent + exponent_above(bits_of((k * PARTS).to(tl.float64))).to(tl.int32)
     for h0 in range(0, terms, BLOCK):
         h = h0 + lanes
         x, y = factors(a, a_step, b, b_step, h.to(tl.int64), terms, part, PARTS)
@@ -377,8 +405,11 @@ def too_wide(
         both = (x != 0.0) & (y != 0.0)
         alone += tl.sum((both & (x_bits + y_bits > room)).to(tl.int32), 0)
         ends += tl.sum((both & ((h == 0) | (h == terms - 1))).to(tl.int32), 0)
+        deep += tl.sum((both & (x_bits + y_bits - above > room)).to(tl.int32), 0)
+        live += tl.sum(both.to(tl.int32), 0)
     half = room // 2
-    return (of_row >= half) & (of_column >= room - half) & (alone > PARTS * APART) & (ends == 2)
+    in_vain = (of_row >= half) & (of_column >= room - half) & (alone > PARTS * APART) & (ends == 2)
+    return tl.where(in_vain, IN_VAIN, 0) + tl.where((deep > PARTS * APART) & (2 * deep > live), DEEP, 0)
 
 
 @triton.jit
@@ -401,8 +432,7 @@ def decided_by(measures, vectors, k, balance, room, spare):
     """Of 128 entries of the sample and some systems of so much room, whether the system decides the entry; not where
     the sample has fewer. spare: bits below an entry's exponent that suffice.
     """
-    lanes = tl.arange(0, SAMPLES)
-    record = _choices(measures, vectors, k) + BALANCES * CHOICE + lanes * RECORD
+    record = _records(measures, vectors, k, tl.arange(0, SAMPLES))
     kind, row, column = tl.load(record), tl.load(record + 1), tl.load(record + 2)
     there = kind > 0
     of_rows, of_columns, _, _ = choice_of(measures, vectors, k, balance)

@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import SHIFT, STATISTICS, scaled, two_sum, wide
+from prismm.cuda.residues.kernels.entries import decided, magnitude_proves
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_flags
 from prismm.cuda.residues.kernels.many_split import exponents
-from prismm.cuda.residues.kernels.repair import EXACT, decided, magnitude_proves
+from prismm.cuda.residues.kernels.repair import EXACT
 
 
 @triton.jit

@@ -74,41 +74,69 @@ def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
 
 
 @triton.jit
-def _weights(system, t):
-    """The nine limbs of the weight of modulus t."""
-    w = system + CONSTANTS + LIMBS * t
-    return (
-        tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4), tl.load(w + 5), tl.load(w + 6),
-        tl.load(w + 7), tl.load(w + 8),
-    )  # fmt: skip
+def leading_limbs(lost, bits, below):
+    """How many leading limbs of sums suffice: 5, 6 or LIMBS, of which P does not take the last `below` bits. lost:
+    whether one side has lost bits of all its vectors, so that an entry's bound is ½‖B'‖₁ >= 2^(bits - 2) at least, with
+    `bits` of a side at least. What `rest_of` allows for is below 2^-9 of that.
+    """
+    kept = tl.where(bits + below >= 40 * (LIMBS - 6) + 24, 6, LIMBS)
+    kept = tl.where(bits + below >= 40 * (LIMBS - 5) + 24, 5, kept)
+    return tl.where(lost, kept, LIMBS)
 
 
 @triton.jit
-def expansion(digits, offset, inside, plane, system, moduli, nothing_there):
+def rest_of(kept, below):
+    """By how much C' may differ from its sum in so many leading limbs, in units of C'.
+
+    The limbs that are left out are below 1, in units of the last one that is not: in each of 49 weights, which up to
+    128 multiplies; in the remainder for digits' centre; and in P, of which less than 62 are subtracted. That is less
+    than 2^13.
+    """
+    return tl.where(kept < LIMBS, power_of_two(-(below + kept * 40 - (40 * LIMBS + 13))), 0.0)
+
+
+@triton.jit
+def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT: tl.constexpr):
     """C' of some entries, `offset` behind a plane's first digit: h + m + t in units of the third limb left, limbs
-    shifted out, and the bound of `_window`. system: CONSTANTS numbers, then weights in LIMBS limbs.
+    shifted out, and the bound of `_window`. system: CONSTANTS numbers, then weights in LIMBS limbs. KEPT: of
+    `leading_limbs`.
     """
     none = tl.zeros(offset.shape, tl.float64)
     centre = system + (2 + LIMBS)
     s0, s1, s2 = none + tl.load(centre), none + tl.load(centre + 1), none + tl.load(centre + 2)
-    s3, s4, s5 = none + tl.load(centre + 3), none + tl.load(centre + 4), none + tl.load(centre + 5)
-    s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
-    for t in tl.range(0, moduli, loop_unroll_factor=2):
+    s3, s4 = none + tl.load(centre + 3), none + tl.load(centre + 4)
+    s5, s6, s7, s8 = none, none, none, none
+    if KEPT >= 6:
+        s5 = none + tl.load(centre + 5)
+    if KEPT == LIMBS:
+        s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
+    for t in tl.range(0, moduli, loop_unroll_factor=4):
         digit = tl.load(digits + wide(plane) * t + offset, mask=inside, other=0)
-        w0, w1, w2, w3, w4, w5, w6, w7, w8 = _weights(system, t)
+        w = system + CONSTANTS + LIMBS * t
+        w0, w1, w2, w3, w4 = tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4)
         # By its pattern: a digit is below 2^52, so the subtraction is exact.
         d = float_of(digit.to(tl.int64) | 0x4330000000000000) - (TWO52 + CENTRE)
         s0, s1, s2 = tl.fma(d, w0, s0), tl.fma(d, w1, s1), tl.fma(d, w2, s2)
-        s3, s4, s5 = tl.fma(d, w3, s3), tl.fma(d, w4, s4), tl.fma(d, w5, s5)
-        s6, s7, s8 = tl.fma(d, w6, s6), tl.fma(d, w7, s7), tl.fma(d, w8, s8)
+        s3, s4 = tl.fma(d, w3, s3), tl.fma(d, w4, s4)
+        if KEPT >= 6:
+            s5 = tl.fma(d, tl.load(w + 5), s5)
+        if KEPT == LIMBS:
+            w6, w7, w8 = tl.load(w + 6), tl.load(w + 7), tl.load(w + 8)
+            s6, s7, s8 = tl.fma(d, w6, s6), tl.fma(d, w7, s7), tl.fma(d, w8, s8)
     # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
     times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
     of_p = system + 2
-    s8 = tl.fma(times, tl.load(of_p + 8), s8)
-    s8, s7 = _carried(s8, s7, times, tl.load(of_p + 7))
-    s7, s6 = _carried(s7, s6, times, tl.load(of_p + 6))
-    s6, s5 = _carried(s6, s5, times, tl.load(of_p + 5))
-    s5, s4 = _carried(s5, s4, times, tl.load(of_p + 4))
+    if KEPT == LIMBS:
+        s8 = tl.fma(times, tl.load(of_p + 8), s8)
+        s8, s7 = _carried(s8, s7, times, tl.load(of_p + 7))
+        s7, s6 = _carried(s7, s6, times, tl.load(of_p + 6))
+        s6, s5 = _carried(s6, s5, times, tl.load(of_p + 5))
+    elif KEPT == 6:
+        s5 = tl.fma(times, tl.load(of_p + 5), s5)
+    if KEPT >= 6:
+        s5, s4 = _carried(s5, s4, times, tl.load(of_p + 4))
+    else:
+        s4 = tl.fma(times, tl.load(of_p + 4), s4)
     s4, s3 = _carried(s4, s3, times, tl.load(of_p + 3))
     s3, s2 = _carried(s3, s2, times, tl.load(of_p + 2))
     s2, s1 = _carried(s2, s1, times, tl.load(of_p + 1))
@@ -122,7 +150,7 @@ def expansion(digits, offset, inside, plane, system, moduli, nothing_there):
 @triton.jit(noinline=True)
 def expand_listed(
     listed, many, digits, plane, pitch, system, moduli, nothing_there, expansions, COLUMNS: tl.constexpr,
-    SIZE: tl.constexpr,
+    SIZE: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """expansions (4, EXPANDED) float64: h, m, t of `expansion` for SIZE entries of a list, or for as many as there are,
     numbered in rows of COLUMNS; and the limbs shifted out, BOUNDED more where the bound of `_window` is not 0.
@@ -133,7 +161,7 @@ def expand_listed(
     inside = lanes < many
     entry = tl.load(listed + lanes, mask=inside, other=0)
     offset = entry // COLUMNS * pitch + entry % COLUMNS
-    h, m, t, lead, missing = expansion(digits, offset, inside, plane, system, moduli, nothing_there)
+    h, m, t, lead, missing = expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT)
     tl.store(expansions + lanes, h)
     tl.store(expansions + EXPANDED + lanes, m)
     tl.store(expansions + 2 * EXPANDED + lanes, t)
@@ -168,13 +196,13 @@ def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
 def join_entries(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing, rows,
     columns, measures, lost, row_first, column_first, all_vectors, nothing_there, m, n, i, j, there, terms, q,
-    left_bits, right_bits, balance, below, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    left_bits, right_bits, balance, below, rest, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
 
-    h, middle, tail, lead, missing: of `expansion`. below: bits of the limbs that P does not take. row_first,
-    column_first: numbers of the matrices' first vectors among those of both sides. balance: as of
-    `many_split.split_tile`.
+    h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. below: bits of the limbs that
+    P does not take. row_first, column_first: numbers of the matrices' first vectors among those of both sides. balance:
+    as of `many_split.split_tile`.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
     row, column = row_first + i, column_first + j
@@ -185,7 +213,7 @@ def join_entries(
         columns, measures, lost + column_first, n, all_vectors, j, column, right_bits, balance, q
     )  # fmt: skip
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
-    bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms)
+    bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms) + rest
     scale = power_of_two(40 * lead + below - UNIT)
     exponent = UNIT - below - 40 * lead - (row_shift + column_shift)
     error = bound * 0.0

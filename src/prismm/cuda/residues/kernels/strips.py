@@ -12,18 +12,23 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value
 from prismm.cuda.kernels.fp64 import LOW32, STATISTICS, bit_number, wide
+from prismm.cuda.residues.kernels.entries import (
+    doubled,
+    doubled_by_itself,
+    magnitude_proves,
+    magnitude_sum,
+)
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
-from prismm.cuda.residues.kernels.many import (
+from prismm.cuda.residues.kernels.many import SHARE, multiply_again
+from prismm.cuda.residues.kernels.many_choice import (
     CERTIFY,
     LAST,
     LISTED,
     LISTING,
     REPAIRED,
-    SHARE,
     SYSTEMS,
     choose,
-    multiply_again,
     seconds_again,
     seconds_alone,
 )
@@ -31,10 +36,6 @@ from prismm.cuda.residues.kernels.many_join import EXPANDED
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
-    doubled,
-    doubled_by_itself,
-    magnitude_proves,
-    magnitude_sum,
     strip_of,
     tiles_of,
 )
@@ -42,6 +43,9 @@ from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
+
+AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
+"""Entries of a list that are summed at once, and terms of each."""
 
 
 @triton.jit
@@ -71,7 +75,11 @@ def _recompute_entry(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
         if not decided_so:
-            exact, decided_so = doubled_by_itself(a, a_step, b, b_step, k, part, PRECISION, PARTS, BLOCK)
+            one = tl.zeros([1, 1], tl.int32)
+            of_one, sure = doubled_by_itself(
+                a + one, a_step, b + one, b_step, k, part + one, PRECISION, PARTS, 1, BLOCK
+            )  # fmt: skip
+            exact, decided_so = tl.sum(of_one, 0), tl.max(sure.to(tl.int32), 0) > 0
         if not decided_so:
             exact = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         tl.store(target, exact if PRECISION == 53 else exact.to(tl.float32))
@@ -211,11 +219,40 @@ def _list_strip(
             tl.store(at + singles + (tl.cumsum(whole, 0) - whole), ~(wide(w) * SHARES + share), mask=whole != 0)
 
 
+@triton.jit(noinline=True)
+def _recompute_listed(
+    items, many, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
+    counts, k, blocks, words, PRECISION: tl.constexpr, PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Set the first AT_ONCE entries of a list, or as many as there are, where twice float64's precision decides them;
+    returns a bit for each item that is left, or is no single entry.
+    """
+    lanes = tl.arange(0, AT_ONCE)
+    there = lanes < many
+    item = tl.load(items + lanes, mask=there, other=-1)
+    single = item >= 0
+    # Any entry stands for those that are none.
+    item = tl.where(single, item, tl.max(item, 0))
+    item = tl.maximum(item, 0)
+    w, entry = item // (STRIP * COLUMNS), (item % (STRIP * COLUMNS)).to(tl.int32)
+    part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+    i, j = i0 + entry // COLUMNS, j0 + entry % COLUMNS
+    of_a, of_b = a + (batch * a_batch + i * a_row), b + (batch * b_batch + j * b_column)
+    value, proved = doubled_by_itself(
+        of_a[:, None], a_step, of_b[:, None], b_step, k, part[:, None], PRECISION, PARTS, AT_ONCE, LANES
+    )
+    proved = proved & single
+    target = out + (batch * out_batch + part + i * row_stride + j * column_stride)
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
+    tl.atomic_add(counts + EXACT, tl.sum(proved.to(tl.int64), 0), sem="relaxed")
+    return tl.sum(tl.where(there & ~proved, (lanes * 0 + 1) << lanes, 0), 0)
+
+
 @triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
         "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few_of_all", "many",
-        "many_of_all", "pitch", "units",
+        "many_of_all", "pitch", "listed_at_most", "units",
     ]
 )  # fmt: skip
 def repair_strips(
@@ -223,7 +260,8 @@ def repair_strips(
     entry_flags, left, right, sums, high, rows, columns, constants, counts, state, space,
     listed, expansions, measures, powers, base, reduction, systems, nothing_there, rungs, seconds, m, n, k, depths,
     terms,
-    q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch, units,
+    q, blocks, words, batches, row_batches, column_batches, few_of_all, many, many_of_all, pitch,
+    listed_at_most, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
     BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr,
@@ -234,7 +272,8 @@ def repair_strips(
     flags, entry_flags: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles.
     left, right: planes of `magnitudes.magnitude_planes`, where more than few_of_all entries were uncertified. sums:
     (programs, STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. many: entries of HEIGHT
-    rows of a strip that are summed one by one. units: programs that share a strip's rows, 1 where strips are many.
+    rows of a strip that are summed one by one. listed_at_most: entries that a list in space may have beyond that.
+    units: programs that share a strip's rows, 1 where strips are many.
     state: the number of uncertified entries, and what `many` counts behind it, 0 before. AGAIN: vectors are so short
     that there are planes, and more than many_of_all entries may be made again, as `many.multiply_again` tells, of which
     all further arguments are.
@@ -253,6 +292,9 @@ def repair_strips(
         judged = tl.full([], 0 if MAGNITUDES else 1, tl.int32)
         # Whether more moduli have set what they can.
         far = tl.full([], 0, tl.int32)
+        # Whether the remaining entries are put in a list.
+        listing = tl.full([], 0, tl.int32)
+        uncertified = asked
         if AGAIN:
             if MAGNITUDES:
                 if asked > few_of_all:
@@ -274,18 +316,19 @@ def repair_strips(
                         w = take(state + CERTIFY)
                     wait_for(state + CERTIFY + 1, everything)
                     judged += 1
-            uncertified = asked - tl.load(state + REPAIRED)
+            uncertified -= tl.load(state + REPAIRED)
             if (judged > 0) & (uncertified > many_of_all):
                 entries = wide(batches) * PARTS * m * n
                 elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
-                rung, balance = choose(
+                rung, balance, undecided = choose(
                     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
-                    seconds, measures, state, uncertified, entries, elements, m, n, k, q, blocks, words, batches,
+                    seconds, measures, state, uncertified, entries, elements, m, n, k, terms, q, blocks, words, batches,
                     row_batches, column_batches, PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK,
                 )  # fmt: skip
                 run = tl.full([], 0, tl.int32)
                 run = tl.where(rung == SYSTEMS, 2, run)
                 far += (rung < SYSTEMS).to(tl.int32)
+                listing += (rung < SYSTEMS).to(tl.int32)
                 while run < 2:
                     multiply_again(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
@@ -298,39 +341,53 @@ def repair_strips(
                     # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
                     last = rung == SYSTEMS - 1
                     rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
-                    alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, k)
+                    alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, undecided, k)
                     run = tl.where(
                         last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
                     )
-        if far > 0:
-            # The remaining entries lie anywhere, and each takes long: a program that is free takes the next one.
+            listing += ((judged > 0) & (uncertified > tl.num_programs(0))).to(tl.int32)
+        if listing > 0:
+            # The remaining entries lie anywhere, and each takes long: a program that is free takes the next ones.
             SHARES: tl.constexpr = STRIP // HEIGHT
             SIZE: tl.constexpr = STRIP * COLUMNS
             items = space.to(tl.pointer_type(tl.int64), bitcast=True)
+            # In units of their rows far entries would not be decided.
+            many_of_rows = tl.where((far > 0) & (uncertified <= listed_at_most), HEIGHT * COLUMNS, many)
             strip = take(state + LISTING)
             while strip < everything:
                 _list_strip(
-                    strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many, PARTS, TILE, STRIP,
-                    HEIGHT, COLUMNS,
+                    strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many_of_rows, PARTS, TILE,
+                    STRIP, HEIGHT, COLUMNS,
                 )  # fmt: skip
                 finished(state + LISTING + 1)
                 strip = take(state + LISTING)
             wait_for(state + LISTING + 1, everything)
             listed_items = tl.load(state + LISTED)
-            ticket = take(state + LAST)
+            # No program has several where others have none.
+            at_once = tl.minimum(tl.maximum(tl.cdiv(listed_items, tl.num_programs(0)), 1), AT_ONCE)
+            ticket = take(state + LAST) * at_once
+            remaining = tl.full([], 0, tl.int32)
             while ticket < listed_items:
-                item = tl.load(items + ticket)
-                of_rows = item < 0
-                which = tl.where(of_rows, ~item // SHARES, item // SIZE).to(tl.int32)
-                only = tl.where(of_rows, -1, item % SIZE).to(tl.int32)
-                first = tl.where(of_rows, ~item % SHARES, item % SIZE // (COLUMNS * HEIGHT)).to(tl.int32) * HEIGHT
-                _recompute_share(
-                    which, first, first + HEIGHT, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out,
-                    out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants, counts,
-                    m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many, PRECISION, PARTS,
-                    TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                some = tl.minimum(at_once, listed_items - ticket).to(tl.int32)
+                remaining = _recompute_listed(
+                    items + ticket, some, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch,
+                    row_stride, column_stride, counts, k, blocks, words, PRECISION, PARTS, STRIP, COLUMNS,
                 )  # fmt: skip
-                ticket = take(state + LAST)
+                while remaining != 0:
+                    lowest = remaining & -remaining
+                    remaining = remaining ^ lowest
+                    item = tl.load(items + ticket + bit_number(lowest.to(tl.int64)))
+                    of_rows = item < 0
+                    which = tl.where(of_rows, ~item // SHARES, item // SIZE).to(tl.int32)
+                    only = tl.where(of_rows, -1, item % SIZE).to(tl.int32)
+                    first = tl.where(of_rows, ~item % SHARES, item % SIZE // (COLUMNS * HEIGHT)).to(tl.int32) * HEIGHT
+                    _recompute_share(
+                        which, first, first + HEIGHT, only, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step,
+                        out, out_batch, row_stride, column_stride, flags, entry_flags, high, rows, columns, constants,
+                        counts, m, n, k, terms, q, blocks, words, row_batches, column_batches, judged, far, many,
+                        PRECISION, PARTS, TILE, STRIP, HEIGHT, COLUMNS, BLOCK, MAGNITUDES,
+                    )  # fmt: skip
+                ticket = take(state + LAST) * at_once
         else:
             groups = tl.num_programs(0) // units
             all_of_it = tl.full([], -1, tl.int32)

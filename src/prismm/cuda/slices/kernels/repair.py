@@ -16,15 +16,13 @@ import triton.language as tl
 from prismm.cuda.kernels.exact import exact_value, ieee_value
 from prismm.cuda.kernels.expansion import round_expansion
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, two_sum, wide
+from prismm.cuda.residues.kernels.entries import doubled, magnitude_proves, magnitude_sum
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, RAW, ROUNDING, judge, spread
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
     SCHEME_VALUE,
     SPECIAL,
-    doubled,
-    magnitude_proves,
-    magnitude_sum,
 )
 from prismm.cuda.slices.kernels.adaptive import CUTS
 from prismm.cuda.slices.kernels.join import Q, expand_slices, slice_bound
