@@ -54,7 +54,8 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
 
 def test_launches_and_kernels_count_alike():
     from prismm.core import many_moduli
-    from prismm.cuda.residues.kernels import balance, many, many_choice, many_join, many_split
+    from prismm.cuda.residues import forecast
+    from prismm.cuda.residues.kernels import balance, many, many_choice, many_join, many_split, strips
 
     for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
         beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
@@ -64,6 +65,7 @@ def test_launches_and_kernels_count_alike():
     assert len(recompute.SECONDS) == many_choice.MEASURED.value + 1
     assert all(len(some) == many_choice.SYSTEMS.value for some in SYSTEMS.values())
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
+    assert strips.AT_ONCE.value == forecast.AT_ONCE
     assert (many.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
     assert many_join.CENTRE.value == recompute._CENTRE and many_join.CONSTANTS.value == 2 + 2 * recompute._LIMBS
     assert many_split.GROUP.value == recompute._GROUP and many.WORDS.value == -(-many.MODULI.value // recompute._GROUP)

@@ -28,3 +28,15 @@ def test_balanced_operands_give_the_bits_of_a_cpu(part):
     assert len(found) == (8 if part == 0 else 4)
     assert not [entry for entry in found if entry["wrong"]]
     assert all(entry.get("again", 1) > 0 and entry.get("proved", 1) > 0 for entry in found)
+
+
+@pytest.mark.evidence
+@pytest.mark.slow
+def test_leading_limbs_spared_bits_and_single_entries_hold_against_integers():
+    found = interpreted("more")
+    assert len(found) == 81
+    assert not [entry for entry in found if entry["wrong"]]
+    # What is left out shows, bits are spared, and entries are proved: no test is empty.
+    assert sum(entry.get("differ", 0) for entry in found) > 100
+    assert {entry["kept"] for entry in found if "kept" in entry} == {5, 6}
+    assert sum(entry.get("spared", 0) for entry in found) > 10 and sum(entry.get("proved", 0) for entry in found) > 20

@@ -35,6 +35,9 @@ GROUPS = 8
 PRODUCTS, ELEMENTS = 1 << 23, 1 << 19
 """The most products of a sample, and elements of each operand whose extents are read where operands are balanced."""
 
+AT_ONCE = 8
+"""Of `kernels.strips`."""
+
 _STRIP = 64 * 128
 """Entries of a strip; products of magnitudes certify a whole strip at a time."""
 
@@ -56,31 +59,35 @@ class Sample:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of repairs, as measured on an H100 (`benchmarks/results/wide_data_cuda.csv`).
+    """Seconds of repairs, as measured on an H200 (`benchmarks/results/wide_data_cuda.csv`).
 
-    Least squares of the relative errors of 48 families, n = 512 and 1024, and 25 of them, n = 2048. The kernels decide
-    by `recompute.SECONDS`, which are others.
+    Least squares of the relative errors of 47 families, n = 1024 and 2048; `entry` and `term` are an H100's. The kernels
+    decide by `recompute.SECONDS`, which are others.
     """
 
-    closely: float = 1.7e-12
+    closely: float = 1.26e-12
     """For an entry and modulus of tiles that are joined from three parts."""
-    exactly: float = 5.1e-12
+    exactly: float = 4.36e-12
     """For an entry and modulus of tiles that are joined exactly."""
-    first: float = 3.0e-5
+    first: float = 2.2e-5
     """Where any entry stays uncertified: launches that had nothing to do else."""
     entry: float = 2.4e-6
     """For an entry that a program sums in twice float64's precision, whatever its terms."""
     term: float = 2.5e-9
     """For each of its terms."""
-    exact_entry: float = 2.1e-5
+    exact_entry: float = 1.8e-5
     """For an entry that this does not decide, summed in exact limbs."""
-    far_entry: float = 1.0e-5
-    """For an entry that more moduli left."""
-    again: float = 0.87
+    listing: float = 2.4e-5
+    """For a list of entries."""
+    batch: float = 1.5e-6
+    """For up to `AT_ONCE` of its entries, which a program sums at a time."""
+    batch_term: float = 2.7e-9
+    """For each of their terms."""
+    again: float = 0.83
     """How many times as long products of more moduli take as the kernels' own constants have it."""
-    measuring: float = 1.4
+    measuring: float = 1.45
     """Likewise measuring operands anew."""
-    stages: float = 4.2e-5
+    stages: float = 2.9e-5
     """For the waits of one run of more moduli, and for those of measurements."""
 
 
@@ -189,6 +196,13 @@ def _longest(entries: float, programs: int) -> float:
     return float(count) if entries >= 1.0 else entries
 
 
+def _of_list(entries: float, terms: int, undecided: float, programs: int, costs: Costs) -> float:
+    """Seconds of the entries of a list, of which twice float64's precision leaves such a share undecided."""
+    at_once = min(AT_ONCE, max(1, math.ceil(entries / programs)))
+    alone = undecided * _longest(entries, programs) * costs.exact_entry
+    return costs.listing + _longest(entries / at_once, programs) * (costs.batch + terms * costs.batch_term) + alone
+
+
 def _seconds(
     moduli: int, joined: Joined, choice: Choice | None, work: Work, test: CertificateTest, programs: int, rates: Rates,
     costs: Costs,
@@ -209,11 +223,15 @@ def _seconds(
         undecided = choice.undecided if choice is not None else 0.0
         alone = work.uncertified if judged else joined.uncertified * work.entries
         each = costs.entry + work.terms * costs.term + undecided * costs.exact_entry
-        found["alone"] = _longest(alone, programs) * each
+        listed = judged and alone > programs
+        found["alone"] = (
+            _of_list(alone, work.terms, undecided, programs, costs) if listed else _longest(alone, programs) * each
+        )
     else:
         found["again"] = costs.again * sum(work.again(each) - START for each in choice.runs)
         found["again"] += costs.stages * len(choice.runs)
-        found["remaining"] = _longest(choice.left * work.uncertified, programs) * costs.far_entry
+        remaining = choice.left * work.uncertified
+        found["remaining"] = _of_list(remaining, work.terms, choice.undecided, programs, costs)
     if choice is not None and choice.measured:
         found["measuring"] = costs.measuring * work.measuring + costs.stages
     return found

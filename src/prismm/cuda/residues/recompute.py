@@ -59,7 +59,7 @@ SYSTEMS = {
 """Numbers of moduli that entries are made again by, for results of so many bits."""
 
 SECONDS = (9e-12, 45e-12, 1.4e-12, 1.5e-15, 5.5e-12, 20e-6, 5e-11)
-"""What decides whether entries are made again, as measured on an H100; see `kernels.many_choice`."""
+"""What decides whether entries are made again, as measured on an H200; see `kernels.many_choice`."""
 
 COUNTERS, AGAIN_FIRST, AGAIN_LAST = 26, 10, 11
 """How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries

@@ -110,18 +110,22 @@ def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT
         s5 = none + tl.load(centre + 5)
     if KEPT == LIMBS:
         s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
-    for t in tl.range(0, moduli, loop_unroll_factor=4):
+    # More at once would spill the sums of all limbs.
+    for t in tl.range(0, moduli, loop_unroll_factor=2 if KEPT == LIMBS else 4):
         digit = tl.load(digits + wide(plane) * t + offset, mask=inside, other=0)
         w = system + CONSTANTS + LIMBS * t
         w0, w1, w2, w3, w4 = tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4)
+        if KEPT >= 6:
+            w5 = tl.load(w + 5)
+        if KEPT == LIMBS:
+            w6, w7, w8 = tl.load(w + 6), tl.load(w + 7), tl.load(w + 8)
         # By its pattern: a digit is below 2^52, so the subtraction is exact.
         d = float_of(digit.to(tl.int64) | 0x4330000000000000) - (TWO52 + CENTRE)
         s0, s1, s2 = tl.fma(d, w0, s0), tl.fma(d, w1, s1), tl.fma(d, w2, s2)
         s3, s4 = tl.fma(d, w3, s3), tl.fma(d, w4, s4)
         if KEPT >= 6:
-            s5 = tl.fma(d, tl.load(w + 5), s5)
+            s5 = tl.fma(d, w5, s5)
         if KEPT == LIMBS:
-            w6, w7, w8 = tl.load(w + 6), tl.load(w + 7), tl.load(w + 8)
             s6, s7, s8 = tl.fma(d, w6, s6), tl.fma(d, w7, s7), tl.fma(d, w8, s8)
     # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
     times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
