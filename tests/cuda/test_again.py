@@ -54,7 +54,7 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
 
 def test_launches_and_kernels_count_alike():
     from prismm.core import many_moduli
-    from prismm.cuda.residues import forecast
+    from prismm.cuda.residues import forecast, sampled_choice
     from prismm.cuda.residues.kernels import balance, many, many_choice, many_join, many_split, strips
 
     for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
@@ -66,6 +66,9 @@ def test_launches_and_kernels_count_alike():
     assert all(len(some) == many_choice.SYSTEMS.value for some in SYSTEMS.values())
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
     assert strips.AT_ONCE.value == forecast.AT_ONCE
+    expected = many_choice.SPARE.value, recompute.UNCERTIFIED_LANES, many_choice.WELL_ROUNDED.value
+    assert expected == (sampled_choice.SPARE, sampled_choice.LANES, sampled_choice.WELL_ROUNDED)
+    assert (balance.APART.value, balance.BALANCES.value) == (sampled_choice.APART, sampled_choice.BALANCES)
     assert (many.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
     assert many_join.CENTRE.value == recompute._CENTRE and many_join.CONSTANTS.value == 2 + 2 * recompute._LIMBS
     assert many_split.GROUP.value == recompute._GROUP and many.WORDS.value == -(-many.MODULI.value // recompute._GROUP)

@@ -16,7 +16,7 @@ import triton.language as tl
 from prismm.core.many_moduli import room
 from prismm.core.moduli import coprime_moduli
 from prismm.cuda.residues.kernels.entries import doubled_by_itself
-from prismm.cuda.residues.kernels.many_choice import NORMS, spared_bits
+from prismm.cuda.residues.kernels.many_choice import NORMS, spared_bits, with_spared
 from prismm.cuda.residues.kernels.many_join import expansion, leading_limbs, rest_of
 from prismm.cuda.residues.recompute import SYSTEMS, bits_of, many_tables
 from prismm.formats import FP32, FP64, round_fraction
@@ -48,9 +48,12 @@ def limbs_kept(out, rest, lost, bits, below):
 
 
 @triton.jit
-def spared(state, terms, q, out):
-    """out = bits that sums do not need."""
-    tl.store(out, spared_bits(state, tl.load(terms), tl.load(q)))
+def spared(state, terms, q, left, right, out):
+    """out (3,) = bits that sums do not need, and bits of both sides, as `multiply_again` has them."""
+    bits = spared_bits(state, tl.load(terms), tl.load(q))
+    tl.store(out, bits)
+    tl.store(out + 1, with_spared(tl.load(left), bits // 2))
+    tl.store(out + 2, with_spared(tl.load(right), bits - bits // 2))
 
 
 @triton.jit
@@ -113,8 +116,8 @@ def expanded(rung: int, kept: int, seed: int) -> dict[str, int]:
 
 
 def limbs(moduli: int, terms: int) -> dict[str, int]:
-    """How many limbs a system keeps where vectors lost bits, and where not; wrong: what is left out is not far below
-    the least bound of an entry.
+    """How many limbs a system keeps where vectors lost bits; wrong: it keeps fewer where they did not, what is left out
+    is not far below the least bound of an entry, or is told otherwise than `expanded` has it.
     """
     left, right, below = bits_of(moduli, terms)
     kept, rest = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.float64)
@@ -124,8 +127,9 @@ def limbs(moduli: int, terms: int) -> dict[str, int]:
         launch(limbs_kept, (1,), kept, rest, *numbers)
         found.append(int(kept))
         if lost:
-            far = Fraction(float(rest)) <= Fraction(2) ** (min(left, right) - 2 - 9)
-            wrong = not far or (int(kept) == 9) != (float(rest) == 0.0)
+            least, told = Fraction(2) ** (min(left, right) - 2), Fraction(float(rest))
+            wrong = told != (Fraction(2) ** (40 * (9 - int(kept)) + 13 - below) if int(kept) < 9 else 0)
+            wrong |= told > least / 2**9
     return {"wrong": int(wrong or found[1] != 9), "kept": found[0]}
 
 
@@ -147,19 +151,18 @@ def norms(seed: int) -> dict[str, int]:
         units = [np.ceil(np.ldexp(x, q - y[:, None])).sum(axis=1).max() for x, y in zip((a, b), e, strict=True)]
         state = torch.zeros(64, dtype=torch.int64)
         state[NORMS.value], state[NORMS.value + 1] = int(units[0]), int(units[1])
-        out = torch.zeros(1, dtype=torch.int32)
-        launch(spared, (1,), state, torch.tensor([k]), torch.tensor([q]), out)
-        extra = int(out)
-        most = max(most, extra)
-        moduli = int(rng.choice(SYSTEMS[53]))
+        moduli = int(rng.choice(SYSTEMS[int(rng.choice([24, 53]))]))
         left, right, _ = bits_of(moduli, k)
+        out, room_of = torch.zeros(3, dtype=torch.int32), [torch.tensor([x], dtype=torch.int32) for x in (left, right)]
+        launch(spared, (1,), state, torch.tensor([k]), torch.tensor([q]), *room_of, out)
+        extra, *bits_of_sides = out.tolist()
+        most = max(most, extra)
         sides = []
-        for x, y, bits in zip((a, b), e, (left + extra // 2, right + extra - extra // 2), strict=True):
+        for x, y, bits in zip((a, b), e, bits_of_sides, strict=True):
             units_of = [Fraction(2) ** (bits - int(z)) for z in y]
             sides.append([[round(Fraction(v) * u) for v in row.tolist()] for row, u in zip(x, units_of, strict=True)])
         largest = max(sum(u * v for u, v in zip(x, y, strict=True)) for x in sides[0] for y in sides[1])
         wrong += largest > 1 << room(moduli)
-        wrong += left < 40 and extra > 0
     return {"wrong": wrong, "spared": most}
 
 

@@ -61,7 +61,7 @@ class Sample:
 class Costs:
     """Seconds of repairs, as measured on an H200 (`benchmarks/results/wide_data_cuda.csv`).
 
-    Least squares of the relative errors of 47 families, n = 1024 and 2048; `entry` and `term` are an H100's. The kernels
+    Least squares of the relative errors of 47 families, n = 1024 and 2048; `entry` and `term` are an H100's. Kernels
     decide by `recompute.SECONDS`, which are others.
     """
 

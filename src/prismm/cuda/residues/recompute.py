@@ -39,7 +39,7 @@ planes of magnitudes; and one in how many of all may be worth more moduli.
 """
 
 LISTED, EXPANDED = 16, 1024
-"""Of `kernels.many`: rows of a strip whose entries go into one list, and entries that one call expands."""
+"""Rows of a strip whose entries go into one list (`kernels.many`), and entries that one call expands (`many_join`)."""
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
@@ -62,8 +62,8 @@ SECONDS = (9e-12, 45e-12, 1.4e-12, 1.5e-15, 5.5e-12, 20e-6, 5e-11)
 """What decides whether entries are made again, as measured on an H200; see `kernels.many_choice`."""
 
 COUNTERS, AGAIN_FIRST, AGAIN_LAST = 26, 10, 11
-"""How many a join has: its uncertified entries, and what `kernels.many` counts behind them. Which of them count entries
-that more moduli recomputed, at first and at last.
+"""How many a join has: its uncertified entries, and what `kernels.many_choice` counts behind them. Which of them count
+entries that more moduli recomputed, at first and at last.
 """
 
 COUNTERS_APART = COUNTERS + COUNTERS % 2
@@ -187,7 +187,7 @@ def bits_of(moduli: int, terms: int) -> tuple[int, int, int]:
 @functools.lru_cache(maxsize=1024)
 def rungs(terms: int, panels: tuple[Panels, ...], device: torch.device) -> torch.Tensor:
     """(systems, 9) int32: moduli, `bits_of` them, rows, columns and matrices of panels, and where residues of columns
-    and digits begin, as `kernels.many` counts.
+    and digits begin, as `kernels.many_choice.RUNG` has it.
     """
     import torch
 

@@ -79,7 +79,9 @@ class Work:
         return moduli * each + START
 
     def alone(self, share: Floats | float, undecided: Floats | float) -> Floats | float:
-        """Seconds of a share of the uncertified entries one by one, and of one not decided in twice the precision."""
+        """Seconds in which a share of the uncertified entries is summed one by one in twice float64's precision, and
+        another share of them exactly as well.
+        """
         return self.uncertified * self.terms * (PAIRED * share + EXACTLY * undecided)
 
 
@@ -175,7 +177,7 @@ def choose(
         return Choice((), False, False, 1.0, undecided)
     again = np.array([work.again(moduli) for moduli in systems])
     near = float(voters.near.mean())
-    more = rooms + np.where(rooms // 2 >= WELL_ROUNDED, _spared_bits(rows, columns, work.terms), 0)
+    more = 2 * (rooms // 2 + np.where(rooms // 2 >= WELL_ROUNDED, _spared_bits(rows, columns, work.terms) // 2, 0))
     beyond, ordinary = voters.beyond(more), voters.undecided[~voters.near]
     against, of_them = voters.votes_against(voters.spare_bits(more))
     against = np.maximum(against, beyond + near)

@@ -379,12 +379,12 @@ def measure(
 def too_wide(
     a, a_step, a_exponent, b, b_step, b_exponent, exponent, k, room, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Whether a row of k elements below 2^a_exponent and a column below 2^b_exponent show that measuring cannot help:
-    with g = 0 (IN_VAIN), or as a rule with any g (DEEP). exponent: of the size of their product.
+    """Facts: whether a row of k elements below 2^a_exponent and a column below 2^b_exponent show that measuring cannot
+    help with g = 0 (IN_VAIN), and that as a rule it does not with any g (DEEP). exponent: of the size of their product.
 
-    With g = 0: each needs half of the room, more inner indices than may be left apart need more than all of it, and
-    neither vector begins or ends with a zero. Any g leaves row and column, together, the bits from their largest term
-    down to the lowest of each inner index: of most indices that is more than the room.
+    IN_VAIN: each needs half of the room, more inner indices than may be left apart need more than all of it, and
+    neither vector begins or ends with a zero. With any g, row and column together have at each inner index the bits
+    from their largest term down to the lowest bit there. DEEP: at most inner indices these are more than the room.
     """
     lanes = tl.arange(0, BLOCK)
     of_row = tl.full([], 0, tl.int32)
@@ -394,7 +394,7 @@ def too_wide(
     deep = tl.full([], 0, tl.int32)
     live = tl.full([], 0, tl.int32)
     terms = PARTS * k
-    # The largest term is at least one in so many of the sum.
+    # The largest term is at least the sum divided by the number of terms.
     above = a_exponent + b_exponent - exponent + exponent_above(bits_of((k * PARTS).to(tl.float64))).to(tl.int32)
     for h0 in range(0, terms, BLOCK):
         h = h0 + lanes

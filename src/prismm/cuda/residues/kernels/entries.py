@@ -53,9 +53,9 @@ def _add_pairs(s, c, t, d):
 def error_of_sums(magnitude, steps):
     """How far sums of products in two parts may be off.
 
-    magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. steps: T, an upper bound of the additions that a product
-    goes through. Each adds at most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all,
-    with u = 2^-53; what underflows adds less than 2^-700.
+    magnitude: an upper bound of Σ|a·b|, but for roundings that 1.001 covers. steps: T, an upper bound of the additions
+    that a product goes through. Each adds at most u²·T·Σ|a·b| to the error of the low part, however they are arranged:
+    2·T²·u² in all, with u = 2^-53; what underflows adds less than 2^-700.
     """
     return steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
 

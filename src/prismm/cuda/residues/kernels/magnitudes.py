@@ -179,7 +179,7 @@ def double_rows(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """high + low (ROWS, COLUMNS): sums of products in twice float64's precision, in units of `bound_terms`; those of
-    high's parts without error (Ogita, Rump and Oishi 2005). Terms as in `repair.factors`.
+    high's parts without error (Ogita, Rump and Oishi 2005). Terms as in `exact.factors`.
     """
     i, j = i0 + tl.arange(0, ROWS), j0 + tl.arange(0, COLUMNS)
     in_m, in_n = i < m, j < n

@@ -1,6 +1,6 @@
 """Uncertified entries of many rows and columns, made again by up to 49 moduli, all within one kernel.
 
-How many moduli is chosen before (`many_choice`).
+`many_choice` chooses how many moduli.
 
 Programs take tickets (`tickets`), whose order is that of the work: splits of a panel of rows and one of columns, then
 their products, then their joins and, in the same stage, the splits of the next panels. Before the work of a ticket they
@@ -37,10 +37,10 @@ MODULI = tl.constexpr(49)
 """The most."""
 
 WORDS = tl.constexpr(13)
-"""Words of powers of so many."""
+"""Words of a table of powers, four moduli each."""
 
 AREA = tl.constexpr(1 << 14)
-"""Bytes in which areas of a panel are counted."""
+"""The unit, in bytes, of places in workspace that `rungs` tells."""
 
 SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 """Rows and columns of a product's tile, and terms of a step."""

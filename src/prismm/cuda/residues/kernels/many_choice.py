@@ -1,6 +1,6 @@
 """How entries that a join left uncertified are made again: by how many moduli, of operands as they are or balanced.
 
-Found from some of the entries, and from the seconds that each way is expected to take. With `bits` of a row's elements,
+A sample of the entries and the seconds that each way is expected to take decide this. With `bits` of a row's elements,
 those of A' below 2^e lose half a unit, 2^(e - bits - 1), each, so that an entry of size |c| is rounded surely where
 2^(e_i + e_j - bits)·(‖a‖₁·2^-e_i + ‖b‖₁·2^-e_j)/2 is far below half an ulp of it.
 
@@ -42,7 +42,7 @@ from prismm.cuda.residues.kernels.repair import strip_of, tiles_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SYSTEMS = tl.constexpr(16)
-"""Numbers of moduli that there are to choose from."""
+"""Numbers of moduli that there are to choose from, a power of two of them."""
 
 RUNG = tl.constexpr(9)
 """Integers of a system: moduli; bits of rows, and of columns; bits of the limbs that P does not take; of panels that
@@ -183,13 +183,15 @@ def spared_bits(state, terms, q):
 
 @triton.jit
 def with_spared(bits, spared):
-    """Bits of a side that gets so many more, if that is proved."""
+    """Bits of a side that gets so many more, if it has `WELL_ROUNDED`."""
     return tl.where(bits >= WELL_ROUNDED, bits + spared, bits)
 
 
 @triton.jit
 def seconds_alone(seconds, share, undecided, k):
-    """Of a share of an entry of so many terms, and of one that twice float64's precision leaves undecided."""
+    """Of an average entry of so many terms: a share of the entries is summed in twice float64's precision, and another
+    one, which that leaves undecided, exactly as well.
+    """
     return k * (tl.load(seconds + PAIRED) * share + tl.load(seconds + EXACTLY) * undecided)
 
 
@@ -218,8 +220,8 @@ def _left(kind, need, facts, bits, voters):
     """(systems,), twice: the share of entries that systems of so many bits a side are expected to leave, and of those
     that twice float64's precision does not decide either.
 
-    So many voters tell no share below one of them. So the tenth of them that needs most has an exponential tail, of
-    their mean: what lies beyond all of them may still be worth bits.
+    A sample of 128 shows no share below 1/128. So the tenth of it that needs most bits is continued by an exponential
+    tail with its mean: the entries beyond the sample may still be worth more moduli.
     """
     ordinary = kind == ORDINARY_ENTRY
     above = tl.sum((ordinary[None, :] & (need[None, :] > need[:, None])).to(tl.int32), 1)
@@ -252,9 +254,9 @@ def choose(
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """(rung, balance, share): the number of moduli that is expected to repair so many uncertified entries first, with
-    those that it leaves, SYSTEMS where recomputing all of them alone is; how operands are balanced, or BALANCES; and
-    the share of those left that twice float64's precision does not decide. Measures that begin as 0 become 0.
+    """(rung, balance, share): the system that is expected to take the least time with the entries that it leaves, or
+    SYSTEMS if summing all of them one by one takes less; how operands are balanced, or BALANCES; and the share of those
+    left that twice float64's precision does not decide. Measures that begin as 0 become 0.
     """
     ticket = take(state + CHOOSE)
     vectors = row_batches * m + column_batches * n

@@ -8,7 +8,9 @@ quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
-Operations: 11 per entry and modulus, about 250 per entry, and 400 more where rounding takes integers.
+Where operands lost bits, five or six leading limbs suffice (`leading_limbs`).
+
+Operations: 7 to 11 per entry and modulus, about 250 per entry, and 400 more where rounding takes integers.
 """
 
 import triton

@@ -3,8 +3,9 @@
 Few are recomputed one by one, by the program that finds them. More are certified by products of magnitudes, where
 |a||b| may certify them (`magnitudes`). Where more than one in 1024 of all entries are left, these are made again by
 more moduli (`many`) if that is expected to be faster, and once more by the most that there are; operands of which
-neither decides most entries are balanced first (`balance`). The remaining entries are summed
-by rows where there are many, and one by one. Values are those of a CPU on every path.
+neither decides most entries are balanced first (`balance`). If more entries remain than there are programs, they are
+listed, and a program sums up to eight of the list at a time; where a few rows hold many, it sums whole rows. Values are
+those of a CPU on every path.
 """
 
 import triton
@@ -45,7 +46,7 @@ SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
 
 AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
-"""Entries of a list that are summed at once, and terms of each."""
+"""Entries of a list that a program sums at once, and terms of each that it takes at a time."""
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def _recompute_entry(
     PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,
 ):  # fmt: skip
     """Prove one entry by magnitudes, unless that failed (judged), or set it to its exact value, rounded. far: many
-    moduli left it, so it is far below its row's and column's largest elements.
+    moduli left it, so it is mostly far below its row's and column's largest elements.
     """
     proved = i < 0
     if MAGNITUDES:
@@ -131,7 +132,7 @@ def _recompute_rows(
     pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
     pending = tl.where((only < 0) | (index == only >> 5), pending, 0)
     pending &= tl.where(only < 0, -1, tl.full([], 1, tl.int32) << (only & 31))
-    if judged & (tl.sum(tl.sum(count_bits(pending), 1), 0) > many):
+    if judged & (only < 0) & (tl.sum(tl.sum(count_bits(pending), 1), 0) > many):
         tl.debug_barrier()
         # Of these rows only: others belong to other programs.
         row = tl.arange(0, STRIP)
@@ -231,7 +232,7 @@ def _recompute_listed(
     there = lanes < many
     item = tl.load(items + lanes, mask=there, other=-1)
     single = item >= 0
-    # Any entry stands for those that are none.
+    # Items that are no single entries repeat another one, whose result is not stored.
     item = tl.where(single, item, tl.max(item, 0))
     item = tl.maximum(item, 0)
     w, entry = item // (STRIP * COLUMNS), (item % (STRIP * COLUMNS)).to(tl.int32)
@@ -274,9 +275,9 @@ def repair_strips(
     (programs, STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. many: entries of HEIGHT
     rows of a strip that are summed one by one. listed_at_most: entries that a list in space may have beyond that.
     units: programs that share a strip's rows, 1 where strips are many.
-    state: the number of uncertified entries, and what `many` counts behind it, 0 before. AGAIN: vectors are so short
-    that there are planes, and more than many_of_all entries may be made again, as `many.multiply_again` tells, of which
-    all further arguments are.
+    state: the number of uncertified entries, and what `many_choice` counts behind it, 0 before. AGAIN: vectors are so
+    short that there are planes, and more than many_of_all entries may be made again, as `many.multiply_again` tells, of
+    which all further arguments are.
     """
     lanes = tl.arange(0, SPAN)
     asked = tl.load(state)
@@ -351,7 +352,7 @@ def repair_strips(
             SHARES: tl.constexpr = STRIP // HEIGHT
             SIZE: tl.constexpr = STRIP * COLUMNS
             items = space.to(tl.pointer_type(tl.int64), bitcast=True)
-            # In units of their rows far entries would not be decided.
+            # Sums by rows would not decide entries that are far below their rows' largest elements.
             many_of_rows = tl.where((far > 0) & (uncertified <= listed_at_most), HEIGHT * COLUMNS, many)
             strip = take(state + LISTING)
             while strip < everything:
