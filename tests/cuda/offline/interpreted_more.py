@@ -1,6 +1,7 @@
-"""What `residues.kernels.many` rests on, in Triton's interpreter, against integers and fractions. Tells what is wrong.
+"""Functions that `residues.kernels.many` relies on, in Triton's interpreter, against exact integers and fractions:
+sums of leading limbs, bits that sums do not need, and single entries in units of their own products.
 
-Sums of leading limbs, bits that sums do not need, and single entries in units of their own products.
+Prints how many results of each case are wrong.
 
 python -m tests.cuda.harness.interpreter more
 """
@@ -116,8 +117,10 @@ def expanded(rung: int, kept: int, seed: int) -> dict[str, int]:
 
 
 def limbs(moduli: int, terms: int) -> dict[str, int]:
-    """How many limbs a system keeps where vectors lost bits; wrong: it keeps fewer where they did not, what is left out
-    is not far below the least bound of an entry, or is told otherwise than `expanded` has it.
+    """How many limbs a system keeps where vectors lost bits.
+
+    The case is wrong if fewer than nine are kept where vectors lost none, or if `rest_of` is not the limit that
+    `expanded` checks, or is not far below the least bound of an entry.
     """
     left, right, below = bits_of(moduli, terms)
     kept, rest = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.float64)

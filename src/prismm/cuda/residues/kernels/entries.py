@@ -131,8 +131,8 @@ def doubled_by_itself(
     columns' largest elements. a, b, part: (ENTRIES, 1).
 
     A lane's unit is its largest product until then. Whenever it grows, sums are multiplied by a power of two: those
-    below 2^-1000 are left out, and what is below 2^-1074 is rounded. That is less in all than `error_of_sums` has for
-    what underflows.
+    below 2^-1000 are left out, and what is below 2^-1074 is rounded. All these losses together are smaller than what
+    `error_of_sums` allows for underflow.
     """
     lanes = tl.arange(0, LANES)[None, :]
     top = tl.full([ENTRIES, LANES], -5000, tl.int32)

@@ -240,7 +240,7 @@ def _left(kind, need, facts, bits, voters):
 
 @triton.jit
 def _best(takes, found, best):
-    """The system that takes least and its time, unless what was found takes no longer."""
+    """The fastest system and its time, or those given, if that system is not faster."""
     least = tl.min(takes, 0)
     first = tl.min(tl.where(takes == least, tl.arange(0, SYSTEMS), SYSTEMS), 0)
     return tl.where(least < best, first, found), tl.minimum(best, least)

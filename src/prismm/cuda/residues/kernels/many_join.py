@@ -112,7 +112,7 @@ def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT
         s5 = none + tl.load(centre + 5)
     if KEPT == LIMBS:
         s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
-    # More at once would spill the sums of all limbs.
+    # If the loop were unrolled further, the sums of nine limbs would not fit in registers.
     for t in tl.range(0, moduli, loop_unroll_factor=2 if KEPT == LIMBS else 4):
         digit = tl.load(digits + wide(plane) * t + offset, mask=inside, other=0)
         w = system + CONSTANTS + LIMBS * t

@@ -46,7 +46,7 @@ SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
 
 AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
-"""Entries of a list that a program sums at once, and terms of each that it takes at a time."""
+"""How many entries of a list a program sums at a time, and how many terms of each it reads in one step."""
 
 
 @triton.jit
