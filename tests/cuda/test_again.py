@@ -26,7 +26,7 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
     """Σ y·(P/q) of the digits y = c·(P/q)^-1 is c modulo P, limb by limb."""
     table, chosen = many_tables(precision, CPU), coprime_moduli(256, MOST_MODULI)
     words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])  # a byte each of four moduli
-    powers = ((words & 255) - 128).reshape(len(words), -1, words.shape[-1]).astype(int)
+    powers = (words & 255).astype(np.uint8).view(np.int8).reshape(len(words), -1, words.shape[-1]).astype(int)
     for r, moduli in enumerate(SYSTEMS[precision]):
         whole = math.prod(chosen[:moduli])
         for t in (0, 1, moduli // 2, moduli - 1):
@@ -46,16 +46,49 @@ def test_tables_are_powers_weights_and_products_of_integers(precision):
         for t in (0, moduli - 1):
             assert integer(row[20 + 9 * t : 29 + 9 * t]) == whole // chosen[t]
         assert abs(whole * row[0] - 2.0 ** (40 * (limbs - 1))) < 1e-9 * 2.0 ** (40 * (limbs - 1))
-    base = table.base.numpy().astype(float)
+    base, patterns = table.base.numpy().astype(float), table.base.numpy()[:, 5:].copy().view(np.int32)
     for t, p in enumerate(chosen):
         assert base[t, 0] == p and all((int(base[t, 1 + x]) - (1 << 14 * x)) % p == 0 for x in (1, 2, 3))
-        assert np.abs(base[t, 2:]).max() <= 128
+        assert np.abs(base[t, 2:5]).max() <= 128
+        of_bytes = patterns[t, :2].copy().view(np.int8).astype(int)
+        assert all((int(of_bytes[x]) - (1 << 8 * x)) % p == 0 for x in range(7)) and of_bytes[7] == 0
+        assert np.abs(of_bytes).max() <= 127 and patterns[t, 2] == -128 * of_bytes.sum()
+
+
+def test_residues_of_bytes_fit_in_a_byte():
+    """What `many_split` does on NVIDIA's GPUs, wherever its quotient is next to a half: no residue is too large."""
+    table = many_tables(53, CPU)
+    base, patterns = table.base.numpy(), table.base.numpy()[:, 5:].copy().view(np.int32)
+    words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])
+    powers = np.abs((words & 255).astype(np.uint8).view(np.int8).reshape(len(words), -1, words.shape[-1]).astype(int))
+    for t, p in enumerate(coprime_moduli(256, MOST_MODULI)):
+        of_bytes = np.abs(patterns[t, :2].copy().view(np.int8).astype(int))
+        most = int(128 * of_bytes[:6].sum() + 33 * of_bytes[6]) * int(powers[:, t].max())
+        assert most < 1 << 24
+        near_halves = np.arange(-most // p - 1, most // p + 2)[:, None] * p + p // 2 + np.arange(-1, 3)
+        w = near_halves[np.abs(near_halves) <= most]
+        # Exact but for one rounding, as `fma` has it: both factors have 24 bits.
+        product = w.astype(np.longdouble) * np.longdouble(base[t, 1]) + np.longdouble(1.5 * 2**23)
+        near = product.astype(np.float32).view(np.int32).astype(np.int64)
+        residue = w - (near - np.float32(1.5 * 2**23).view(np.int32)) * p
+        assert p == 256 or np.abs(residue).max() <= 127
+        # The last byte is all that is kept.
+        kept = ((w - near * p) & 255).astype(np.uint8).view(np.int8)
+        assert not ((kept - w) % p).any()
 
 
 def test_launches_and_kernels_count_alike():
     from prismm.core import many_moduli
     from prismm.cuda.residues import forecast, sampled_choice
-    from prismm.cuda.residues.kernels import balance, many, many_choice, many_join, many_split, strips
+    from prismm.cuda.residues.kernels import (
+        balance,
+        many,
+        many_choice,
+        many_join,
+        many_split,
+        many_tile,
+        strips,
+    )
 
     for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
         beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
@@ -69,7 +102,8 @@ def test_launches_and_kernels_count_alike():
     expected = many_choice.SPARE.value, recompute.UNCERTIFIED_LANES, many_choice.WELL_ROUNDED.value
     assert expected == (sampled_choice.SPARE, sampled_choice.LANES, sampled_choice.WELL_ROUNDED)
     assert (balance.APART.value, balance.BALANCES.value) == (sampled_choice.APART, sampled_choice.BALANCES)
-    assert (many.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
+    assert (many_tile.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
+    assert many_split.FACTORS.value == many_tables(53, CPU).base.shape[1]
     assert many_join.CENTRE.value == recompute._CENTRE and many_join.CONSTANTS.value == 2 + 2 * recompute._LIMBS
     assert many_split.GROUP.value == recompute._GROUP and many.WORDS.value == -(-many.MODULI.value // recompute._GROUP)
     assert balance.MOST_BITS.value == many_moduli.MOST_BITS < many_split.POWERS.value

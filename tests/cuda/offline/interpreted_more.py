@@ -28,11 +28,11 @@ SIZE, TERMS = 64, 200
 
 @triton.jit
 def expand(
-    digits, plane, system, moduli, nothing, out, KEPT: tl.constexpr, SIZE: tl.constexpr
+    digits, plane, system, moduli, nothing, out, KEPT: tl.constexpr, SIZE: tl.constexpr, TOGETHER: tl.constexpr
 ):  # fmt: skip
     """out (5, SIZE) = h, m, t, limbs shifted out and the bound of `_window`."""
     at = tl.arange(0, SIZE)
-    h, m, t, lead, missing = expansion(digits, at, at >= 0, plane, system, moduli, nothing, KEPT)
+    h, m, t, lead, missing = expansion(digits, at, plane, system, moduli, nothing, KEPT, TOGETHER)
     tl.store(out + at, h)
     tl.store(out + SIZE + at, m)
     tl.store(out + 2 * SIZE + at, t)
@@ -92,7 +92,7 @@ def integers(rng: np.random.Generator, chosen: tuple[int, ...], most: int) -> li
     return found
 
 
-def expanded(rung: int, kept: int, seed: int) -> dict[str, int]:
+def expanded(rung: int, kept: int, together: bool, seed: int) -> dict[str, int]:
     """How many sums of so many limbs are further from the integer than they may be, and than those of all limbs."""
     rng, moduli = np.random.default_rng(seed), SYSTEMS[53][rung]
     chosen = coprime_moduli(256, moduli)
@@ -102,7 +102,7 @@ def expanded(rung: int, kept: int, seed: int) -> dict[str, int]:
     table, out = many_tables(53, torch.device("cpu")), torch.zeros(5, SIZE, dtype=torch.float64)
     launch(
         expand, (1,), torch.from_numpy(digits), SIZE, table.systems[rung].contiguous(), moduli, table.nothing_there,
-        out, KEPT=kept, SIZE=SIZE,
+        out, KEPT=kept, SIZE=SIZE, TOGETHER=together,
     )  # fmt: skip
     below = bits_of(moduli, TERMS)[2]
     wrong = differ = 0
@@ -223,7 +223,8 @@ def main() -> None:
         for kept in (5, 6, 9):
             if kept < 9 and SYSTEMS[53][rung] <= 18:
                 continue  # P takes four limbs
-            tell(["limbs", rung, kept], **expanded(rung, kept, 100 * rung + kept))
+            for together in (False, True):
+                tell(["limbs", rung, kept, together], **expanded(rung, kept, together, 100 * rung + kept))
     for moduli in (*SYSTEMS[53], *SYSTEMS[24][:3]):
         for terms in (1, 2048, 131072):
             tell(["kept", moduli, terms], **limbs(moduli, terms))

@@ -94,7 +94,7 @@ def _splitting(
         split_more, (rows // VECTORS * (pitch // TERMS),), x.buffer.reals(), parts * x.strides[2], known,
         more.tables.powers[-2 if left else -1], more.tables.base, planes, BufferView(LEFT, 0, torch.int32), x.vectors,
         terms, more.bits[not left], more.moduli, rows * pitch, pitch, PARTS=parts, PART=more.part, RIGHT=not left,
-        VECTORS=VECTORS, DEPTH=TERMS, num_warps=_WARPS,
+        VECTORS=VECTORS, DEPTH=TERMS, NVIDIA=more.work.device.nvidia, num_warps=_WARPS,
     )  # fmt: skip
     return program, SplitVectors(planes, known, 1, x.vectors, terms)
 

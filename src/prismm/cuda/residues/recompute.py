@@ -160,11 +160,15 @@ def many_tables(precision: int, device: torch.device) -> ManyTables:
             shift, centre = _CENTRE * sum(whole // p for p in chosen[:moduli]) % whole, np.zeros(_LIMBS)
             centre[: table.limbs] = limbs_of(shift, table.limbs)
             systems.append(np.concatenate([table.quotient, product, centre, weights.reshape(-1)]))
-    base = np.array([[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen], np.float32)
-    base = np.concatenate([base, np.zeros((spare, 5), np.float32)])
+    base = np.zeros((MOST_MODULI + spare, 8), np.float32)
+    base[:MOST_MODULI, :5] = [[p, 1.0 / p, *(symmetric(1 << (14 * x), p) for x in (1, 2, 3))] for p in chosen]
+    of_bytes = np.array([[symmetric(1 << (8 * x), p) for x in range(7)] for p in chosen])
+    patterns = base[:MOST_MODULI, 5:].view(np.int32)
+    patterns[:, :2] = np.pad(of_bytes.astype(np.int8), ((0, 0), (0, 1))).view(np.int32)
+    patterns[:, 2] = -128 * of_bytes.sum(axis=1)
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
-    # Bytes of as many moduli side by side, 128 more than the power.
-    grouped = (powers.view(np.uint8) ^ 128).reshape(len(powers), -1, _GROUP, _POWERS)
+    # Bytes of as many moduli side by side.
+    grouped = powers.reshape(len(powers), -1, _GROUP, _POWERS)
     words = np.ascontiguousarray(grouped.swapaxes(2, 3)).view(np.int32)[..., 0]
     return ManyTables(
         torch.from_numpy(words).to(device),
@@ -298,7 +302,7 @@ def recompute(
         units, PRECISION=test.precision,
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
-        MAGNITUDES=by_magnitudes, AGAIN=again, num_warps=UNCERTIFIED_WARPS,
+        MAGNITUDES=by_magnitudes, AGAIN=again, NVIDIA=device.nvidia, num_warps=UNCERTIFIED_WARPS,
         enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
     )  # fmt: skip
 

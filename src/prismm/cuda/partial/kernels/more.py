@@ -11,14 +11,14 @@ from prismm.cuda.kernels.fp64 import wide
 from prismm.cuda.residues.kernels.balance import BALANCES
 from prismm.cuda.residues.kernels.entries import magnitude_proves
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
-from prismm.cuda.residues.kernels.many_join import LIMBS, expansion, join_entries
+from prismm.cuda.residues.kernels.many_join import LIMBS, expansion, join_entries, side_of
 from prismm.cuda.residues.kernels.many_split import exponents, split_tile
 
 
 @triton.jit(do_not_specialize=["step", "vectors", "terms", "bits", "moduli", "plane", "pitch"])
 def split_more(
     x, step, stats, powers, base, planes, lost, vectors, terms, bits, moduli, plane, pitch, PARTS: tl.constexpr,
-    PART: tl.constexpr, RIGHT: tl.constexpr, VECTORS: tl.constexpr, DEPTH: tl.constexpr,
+    PART: tl.constexpr, RIGHT: tl.constexpr, VECTORS: tl.constexpr, DEPTH: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """planes (moduli, rows, pitch) int8 of vectors that lie across contiguous rows (terms / PARTS, ·), `step` numbers
     apart; lost (vectors,) int32 becomes 1 where bits were lost. stats: of all pieces, of which the largest elements are
@@ -28,7 +28,7 @@ def split_more(
     i0, h0 = tl.program_id(0) // depths * VECTORS, tl.program_id(0) % depths * DEPTH
     split_tile(
         x, PARTS, step, stats, stats, 0, powers, base, planes, lost, i0, 0, h0, vectors, vectors, terms, bits, BALANCES,
-        moduli, wide(plane), pitch, PART, PARTS, False, RIGHT, VECTORS, DEPTH,
+        moduli, wide(plane), pitch, PART, PARTS, False, RIGHT, VECTORS, DEPTH, NVIDIA,
     )  # fmt: skip
 
 
@@ -56,11 +56,15 @@ def join_more(
     at = pending + (wide(row) * n + j)
     there = tl.load(at, mask=j < n, other=0) != 0
     of_row = digits + wide(row) * pitch
-    h, middle, tail, lead, missing = expansion(of_row, j, there, plane, system, moduli, nothing_there, LIMBS)
-    proved = join_entries(
-        out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, h, middle, tail, lead, missing, rows, columns,
-        rows, lost, 0, m, m + n, nothing_there, m, n, i, j, there, terms, q, left_bits, right_bits, BALANCES, below,
-        0.0, PART, PRECISION, PARTS,
+    h, middle, tail, lead, missing = expansion(
+        of_row, tl.where(there, j, 0), plane, system, moduli, nothing_there, LIMBS, False
+    )
+    row_shift, n1a, fa = side_of(rows, rows, lost, m, m + n, i, 0, left_bits, BALANCES, q)
+    column_shift, n1b, fb = side_of(columns, rows, lost, n, m + n, j, m, right_bits, BALANCES, q)
+    proved, _ = join_entries(
+        out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, h, middle, tail, lead, missing, row_shift, n1a,
+        fa, column_shift, n1b, fb, rows, 0, m, m + n, nothing_there, i, j, there, terms, BALANCES, below, 0.0, PART,
+        PRECISION, PARTS, True,
     )  # fmt: skip
     tl.store(at, (~proved).to(tl.uint8), mask=there)
 

@@ -362,14 +362,14 @@ def measure(
                     task - of_rows, stage, measured, b, b_batch, b_column, b_step, columns, measures, row_batches * m,
                     vectors, n, k, 1, PARTS, B_ALONG,
                 )  # fmt: skip
-            finished(tickets + 2 * stage + 1)
+            finished(tickets + 2 * stage + 1, 1)
             task = take(tickets + 2 * stage)
         wait_for(tickets + 2 * stage + 1, total)
     balance = take(tickets + 6)
     while balance < BALANCES:
         if (measured >> balance) & 1 != 0:
             _leave_apart(balance, measures, vectors, k, most, BLOCK)
-        finished(tickets + 7)
+        finished(tickets + 7, 1)
         balance = take(tickets + 6)
     wait_for(tickets + 7, BALANCES)
     return measured

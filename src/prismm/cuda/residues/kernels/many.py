@@ -15,22 +15,12 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
 from prismm.cuda.residues.kernels.balance import BALANCES, choice_of, lost_of, shared_bits
-from prismm.cuda.residues.kernels.join_exact import store_flags
 from prismm.cuda.residues.kernels.many_choice import REPAIRED, RUN, RUNG, SYSTEMS, spared_bits, with_spared
-from prismm.cuda.residues.kernels.many_join import (
-    CONSTANTS,
-    EXPANDED,
-    JOINED,
-    LIMBS,
-    expand_listed,
-    expanded,
-    join_entries,
-    leading_limbs,
-    rest_of,
-)
+from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
+from prismm.cuda.residues.kernels.many_tile import SHARE, join_task
 from prismm.cuda.residues.kernels.product import reduced
-from prismm.cuda.residues.kernels.repair import EXACT, tiles_of
+from prismm.cuda.residues.kernels.repair import tiles_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 MODULI = tl.constexpr(49)
@@ -47,9 +37,6 @@ SIDE, DEPTH = tl.constexpr(128), tl.constexpr(128)
 
 VECTORS, TERMS = tl.constexpr(32), tl.constexpr(64)
 """Of a tile that is split at once."""
-
-SHARE = tl.constexpr(16)
-"""Rows of a strip whose entries one ticket joins."""
 
 CHUNK = tl.constexpr(1 << 15)
 """Terms after which sums of residues are reduced: below 2^29 + 2^8."""
@@ -76,7 +63,7 @@ def _multiply_tile(left, right, digits, reduction, t, pitch, row_pitch):
 def _split_task(
     task, a, a_batch, a_row, a_step, rows, measures, left, row_lost, powers, base, first, first_of_group, first_vector,
     m, all_vectors, terms, bits, balance, moduli, batches, row_batches, height, pitch, part, PARTS: tl.constexpr,
-    ALONG: tl.constexpr, RIGHT: tl.constexpr,
+    ALONG: tl.constexpr, RIGHT: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """A tile of the residues of one side: VECTORS of a panel that begins with `first`, TERMS of a matrix of a group."""
     pitch, height = multiple(pitch, DEPTH), multiple(height, SIDE)
@@ -92,7 +79,7 @@ def _split_task(
             a + batch * a_batch, a_row, a_step, rows + batch * STATISTICS * m, measures, first_vector + batch * m + i0,
             powers, base, left + wide(member) * moduli * plane, row_lost + batch * m, i0, first,
             task % depths * TERMS, m, all_vectors, terms, bits, balance, moduli, plane, pitch, part,
-            PARTS, ALONG, RIGHT, VECTORS, TERMS,
+            PARTS, ALONG, RIGHT, VECTORS, TERMS, NVIDIA,
         )  # fmt: skip
 
 
@@ -123,105 +110,6 @@ def _product_task(
 
 
 @triton.jit
-def _expand_some(
-    listed, many, digits, plane, pitch, system, moduli, nothing_there, expansions, COLUMNS: tl.constexpr,
-    KEPT: tl.constexpr,
-):  # fmt: skip
-    """`expand_listed` of as many entries as there are, up to EXPANDED."""
-    if many > JOINED:
-        expand_listed(
-            listed, many, digits, plane, pitch, system, moduli, nothing_there, expansions, COLUMNS, EXPANDED, KEPT
-        )
-    else:
-        expand_listed(
-            listed, many, digits, plane, pitch, system, moduli, nothing_there, expansions, COLUMNS, JOINED, KEPT
-        )
-
-
-@triton.jit(noinline=True)
-def _join_task(
-    task, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
-    entry_flags, digits, listed, expansions, rows, columns, measures, lost, system, nothing_there, counts, repaired,
-    i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks, words,
-    batches, row_batches, column_batches, height, width, part,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """The flagged entries of SHARE rows of a strip, of which a list is made first: there may be few."""
-    WIDTH: tl.constexpr = COLUMNS // 32
-    strips_across = width // COLUMNS
-    member = wide(task // ((height // SHARE) * strips_across))
-    batch = first_of_group + member
-    first = task // strips_across % (height // SHARE) * SHARE
-    strip = (i_first + first) // STRIP
-    block = j_first // COLUMNS + task % strips_across
-    word = (batch * PARTS + part) * words + strip * blocks + block
-    tiles = tiles_of(flags, word, (strip < words // blocks) & (block < blocks) & (batch < batches))
-    if tiles != 0:
-        # Threads may still read the list of the task before.
-        tl.debug_barrier()
-        i0, j0 = i_first + first, block * COLUMNS
-        row, word_at = tl.arange(0, SHARE), tl.arange(0, WIDTH)
-        asked = ((tiles >> ((i0 % STRIP + row) // TILE)) & 1 != 0) & (i0 + row < m)
-        of_task = entry_flags + (word * STRIP + i0 % STRIP) * WIDTH
-        place = of_task + row[:, None] * WIDTH + word_at[None, :]
-        found = tl.load(place, mask=asked[:, None] & (word_at < WIDTH)[None, :], other=0)
-        bits = tl.reshape((found[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1, [SHARE * COLUMNS])
-        order = tl.cumsum(bits, 0) - bits
-        many = tl.sum(bits, 0)
-        tl.store(listed + order, tl.arange(0, SHARE * COLUMNS), mask=bits != 0)
-        plane = wide(height) * width
-        of_list = digits + member * moduli * plane + wide(i0 - i_first) * width + (j0 - j_first)
-        row_first = batch % row_batches * m
-        column_first = row_batches * m + batch % column_batches * n
-        column = j0 + tl.arange(0, COLUMNS)
-        exact_rows = tl.load(lost + (row_first + i0) + row, mask=i0 + row < m, other=1) == 0
-        exact_columns = tl.load(lost + column_first + column, mask=column < n, other=1) == 0
-        all_lost = (tl.max(exact_rows.to(tl.int32), 0) == 0) | (tl.max(exact_columns.to(tl.int32), 0) == 0)
-        kept = leading_limbs(all_lost, tl.minimum(left_bits, right_bits), below)
-        rest = rest_of(kept, below)
-        lanes = tl.arange(0, JOINED)
-        proved = tl.full([], 0, tl.int32)
-        for x in range(0, many, JOINED):
-            within = x - x // EXPANDED * EXPANDED
-            if within == 0:
-                tl.debug_barrier()
-                if kept == 5:
-                    _expand_some(
-                        listed + x, many - x, of_list, plane, width, system, moduli, nothing_there, expansions, COLUMNS,
-                        5,
-                    )  # fmt: skip
-                elif kept == 6:
-                    _expand_some(
-                        listed + x, many - x, of_list, plane, width, system, moduli, nothing_there, expansions, COLUMNS,
-                        6,
-                    )  # fmt: skip
-                else:
-                    _expand_some(
-                        listed + x, many - x, of_list, plane, width, system, moduli, nothing_there, expansions, COLUMNS,
-                        LIMBS,
-                    )  # fmt: skip
-                tl.debug_barrier()
-            h, middle, tail, lead, missing = expanded(expansions + within)
-            there = lanes < many - x
-            entry = tl.load(listed + x + lanes, mask=there, other=0)
-            done = join_entries(
-                a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                out + batch * out_batch + part, row_stride, column_stride, h, middle, tail, lead, missing,
-                rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                measures, lost, row_first, column_first, row_batches * m + column_batches * n, nothing_there, m, n,
-                i0 + entry // COLUMNS, j0 + entry % COLUMNS, there, terms, q, left_bits, right_bits, balance, below,
-                rest, part, PRECISION, PARTS,
-            )  # fmt: skip
-            tl.store(listed + x + lanes, tl.where(done, -1, entry), mask=there)
-            proved += tl.sum(done.to(tl.int32), 0)
-        tl.debug_barrier()
-        left = (bits != 0) & (tl.load(listed + order, mask=bits != 0, other=0) >= 0)
-        store_flags(tl.reshape(left, [SHARE, COLUMNS]), of_task, SHARE, COLUMNS)
-        tl.atomic_add(counts + EXACT, proved.to(tl.int64), sem="relaxed")
-        tl.atomic_add(repaired, proved.to(tl.int64), sem="relaxed")
-
-
-@triton.jit
 def _stages(step, steps, products, joins, row_splits, column_splits, alike):
     """How many tickets of a step multiply, join, split rows for the next step, and split for it in all. Step -1 only
     splits, for step 0.
@@ -237,7 +125,7 @@ def multiply_again(
     entry_flags, space, listed, expansions, measures, rows, columns, powers, base, reduction, systems, nothing_there,
     rungs, counts, state, run, rung, balance, m, n, terms, q, blocks, words, batches, row_batches, column_batches,
     pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
     state[REPAIRED + 1 + run] grow by those that are proved, whose flags are taken back.
@@ -279,6 +167,8 @@ def multiply_again(
     known = tl.full([], -1, tl.int64)
     start = tl.full([], 0, tl.int64)
     step = tl.full([], -1, tl.int32)
+    # Tickets whose work is done, which is told to others when this program begins to wait for theirs.
+    untold = tl.full([], 0, tl.int32)
     multiplied, joined, of_rows, split = _stages(step, steps, products, joins, row_splits, column_splits, alike)
     ticket = take(tickets)
     while ticket < total:
@@ -290,6 +180,8 @@ def multiply_again(
         # Where the ticket's stage begins.
         begin = start + tl.where(task < multiplied, 0, multiplied)
         if begin > known:
+            finished(done, untold)
+            untold = untold * 0
             wait_for(done, begin)
             known = begin
         # The panels that are multiplied and joined, or those of the next step, which are split.
@@ -304,7 +196,7 @@ def multiply_again(
                 batches, row_batches, column_batches, height, width, pitch, part, PARTS, STRIP, COLUMNS,
             )  # fmt: skip
         elif task < multiplied + joined:
-            _join_task(
+            join_task(
                 task - multiplied, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
                 column_stride, flags, entry_flags, digits, listed, expansions, rows, columns, measures, lost,
                 systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there, counts, state + REPAIRED + 1 + run,
@@ -317,15 +209,17 @@ def multiply_again(
                 task - multiplied - joined - of_rows, b, b_batch, b_column, b_step, columns, measures, right,
                 lost + row_batches * m, powers + SYSTEMS * (WORDS * POWERS), base, j_first, first_of_group,
                 row_batches * m, n, vectors, terms, right_bits, balance, moduli, batches, column_batches, width, pitch,
-                part, PARTS, B_ALONG, True,
+                part, PARTS, B_ALONG, True, NVIDIA,
             )  # fmt: skip
         else:
             _split_task(
                 task - multiplied - joined, a, a_batch, a_row, a_step, rows, measures, left, lost,
                 powers + rung * (WORDS * POWERS), base, i_first, first_of_group, 0, m, vectors, terms, left_bits,
-                balance, moduli, batches, row_batches, height, pitch, part, PARTS, A_ALONG, False,
+                balance, moduli, batches, row_batches, height, pitch, part, PARTS, A_ALONG, False, NVIDIA,
             )  # fmt: skip
-        # Both take a while, and nothing of the next ticket's work begins before this one's is done.
+        # Threads may still read what the next ticket's work overwrites.
+        tl.debug_barrier()
+        untold += 1
         ticket = take(tickets)
-        finished(done)
+    finished(done, untold)
     wait_for(done, total)

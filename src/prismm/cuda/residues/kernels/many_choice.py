@@ -272,7 +272,7 @@ def choose(
         )  # fmt: skip
         _largest_norm(rows, m, row_batches, state + NORMS, ticket, SAMPLES, BLOCK)
         _largest_norm(columns, n, column_batches, state + NORMS + 1, ticket, SAMPLES, BLOCK)
-        finished(state + CHOOSE + 1)
+        finished(state + CHOOSE + 1, 1)
         ticket = take(state + CHOOSE)
     wait_for(state + CHOOSE + 1, SAMPLES)
     kind, need, facts = voters_of(measures, vectors, k)

@@ -16,8 +16,8 @@ Operations: 7 to 11 per entry and modulus, about 250 per entry, and 400 more whe
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.expansion import DOWN, UP, expand
-from prismm.cuda.kernels.fp64 import NORM1, TWO52, float_of, nearest, power_of_two, wide
+from prismm.cuda.kernels.expansion import ABOVE, DOWN, UP, expand
+from prismm.cuda.kernels.fp64 import NORM1, TWO52, fast_two_sum, float_of, nearest, power_of_two, wide
 from prismm.cuda.residues.kernels.balance import (
     BALANCES,
     NORM_BITS,
@@ -39,13 +39,17 @@ weights, modulo P.
 CENTRE = tl.constexpr(128)
 """Subtracted from each digit, so that no magnitude is above 128."""
 
+SHORTLY = tl.constexpr(2.0**-91)
+"""The relative error of `_expanded_shortly`."""
+
 BOUNDED = tl.constexpr(8)
 """Added to the number of limbs that are shifted out, which is smaller, as a second fact in the same number."""
 
 EXPANDED, JOINED = tl.constexpr(1024), tl.constexpr(512)
-"""Entries that one call of `expand_listed` expands if the list has so many left, and entries that one call of
-`join_entries` joins.
-"""
+"""Entries of a list that are expanded at once, if there are so many, and entries that are joined at once."""
+
+SEVEN = tl.constexpr(7)
+"""Moduli whose digits are read together; the numbers of moduli are multiples of it, or nearly."""
 
 
 @triton.jit
@@ -98,10 +102,40 @@ def rest_of(kept, below):
 
 
 @triton.jit
-def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT: tl.constexpr):
+def _expanded_shortly(x0, x1, x2, x3):
+    """h + m, of leading limbs alone, of which the first is not 0 unless all are: differs from the limbs' number by less
+    than 2^-91·|h|.
+
+    With a = x0·2^80 and b = x1·2^40, a + b = s + e exactly. |s| >= 2^80 - 2^79 - 1, as |x1| <= 2^39. The sum of the
+    other limbs is below 2^39 + 1, rounded by 2^-14 at most, and leaves out less than 2^-40. |e| <= 2^-53·|s|, so adding
+    it rounds by less than 2^-106·|s| + 2^-13. That is 2^-91·|s| at most in all.
+    """
+    h, low = fast_two_sum(x0 * ABOVE, x1 * UP)
+    return fast_two_sum(h, low + tl.fma(x3, DOWN, x2))
+
+
+@triton.jit
+def _with_digit(s, digit, w, KEPT: tl.constexpr):
+    """Sums of limbs with what the digit of a modulus adds, whose weight stands at w."""
+    # By its pattern: a digit is below 2^52, so the subtraction is exact.
+    d = float_of(digit.to(tl.int64) | 0x4330000000000000) - (TWO52 + CENTRE)
+    s0, s1, s2 = tl.fma(d, tl.load(w), s[0]), tl.fma(d, tl.load(w + 1), s[1]), tl.fma(d, tl.load(w + 2), s[2])
+    s3, s4, s5, s6, s7, s8 = tl.fma(d, tl.load(w + 3), s[3]), tl.fma(d, tl.load(w + 4), s[4]), s[5], s[6], s[7], s[8]
+    if KEPT >= 6:
+        s5 = tl.fma(d, tl.load(w + 5), s5)
+    if KEPT == LIMBS:
+        s6, s7, s8 = tl.fma(d, tl.load(w + 6), s6), tl.fma(d, tl.load(w + 7), s7), tl.fma(d, tl.load(w + 8), s8)
+    return s0, s1, s2, s3, s4, s5, s6, s7, s8
+
+
+@triton.jit
+def expansion(
+    digits, offset, plane, system, moduli, nothing_there, KEPT: tl.constexpr, TOGETHER: tl.constexpr
+):  # fmt: skip
     """C' of some entries, `offset` behind a plane's first digit: h + m + t in units of the third limb left, limbs
-    shifted out, and the bound of `_window`. system: CONSTANTS numbers, then weights in LIMBS limbs. KEPT: of
-    `leading_limbs`.
+    shifted out, and the bound of `_window`, or where limbs are left out, of `_expanded_shortly`. system: CONSTANTS
+    numbers, then weights in LIMBS limbs, 0 for moduli that there are not. KEPT: of `leading_limbs`. TOGETHER: digits of
+    SEVEN moduli are read before the first is used, where those of a thread's entries are neighbours in a register.
     """
     none = tl.zeros(offset.shape, tl.float64)
     centre = system + (2 + LIMBS)
@@ -112,23 +146,37 @@ def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT
         s5 = none + tl.load(centre + 5)
     if KEPT == LIMBS:
         s6, s7, s8 = none + tl.load(centre + 6), none + tl.load(centre + 7), none + tl.load(centre + 8)
-    # If the loop were unrolled further, the sums of nine limbs would not fit in registers.
-    for t in tl.range(0, moduli, loop_unroll_factor=2 if KEPT == LIMBS else 4):
-        digit = tl.load(digits + wide(plane) * t + offset, mask=inside, other=0)
-        w = system + CONSTANTS + LIMBS * t
-        w0, w1, w2, w3, w4 = tl.load(w), tl.load(w + 1), tl.load(w + 2), tl.load(w + 3), tl.load(w + 4)
-        if KEPT >= 6:
-            w5 = tl.load(w + 5)
-        if KEPT == LIMBS:
-            w6, w7, w8 = tl.load(w + 6), tl.load(w + 7), tl.load(w + 8)
-        # By its pattern: a digit is below 2^52, so the subtraction is exact.
-        d = float_of(digit.to(tl.int64) | 0x4330000000000000) - (TWO52 + CENTRE)
-        s0, s1, s2 = tl.fma(d, w0, s0), tl.fma(d, w1, s1), tl.fma(d, w2, s2)
-        s3, s4 = tl.fma(d, w3, s3), tl.fma(d, w4, s4)
-        if KEPT >= 6:
-            s5 = tl.fma(d, w5, s5)
-        if KEPT == LIMBS:
-            s6, s7, s8 = tl.fma(d, w6, s6), tl.fma(d, w7, s7), tl.fma(d, w8, s8)
+    s = (s0, s1, s2, s3, s4, s5, s6, s7, s8)
+    w, last = system + CONSTANTS, moduli - 1
+    if TOGETHER:
+        for t in tl.range(0, moduli, SEVEN):
+            # Behind the last modulus, its digits stand for others, whose weights are 0.
+            d0 = tl.load(digits + wide(plane) * t + offset)
+            d1 = tl.load(digits + wide(plane) * tl.minimum(t + 1, last) + offset)
+            d2 = tl.load(digits + wide(plane) * tl.minimum(t + 2, last) + offset)
+            d3 = tl.load(digits + wide(plane) * tl.minimum(t + 3, last) + offset)
+            d4 = tl.load(digits + wide(plane) * tl.minimum(t + 4, last) + offset)
+            d5 = tl.load(digits + wide(plane) * tl.minimum(t + 5, last) + offset)
+            d6 = tl.load(digits + wide(plane) * tl.minimum(t + 6, last) + offset)
+            # Loads return in order, so a weight that is read behind a digit waits for it. The compiler moves no digit
+            # behind a barrier.
+            tl.debug_barrier()
+            s = _with_digit(s, d0, w, KEPT)
+            s = _with_digit(s, d1, w + LIMBS, KEPT)
+            s = _with_digit(s, d2, w + 2 * LIMBS, KEPT)
+            s = _with_digit(s, d3, w + 3 * LIMBS, KEPT)
+            s = _with_digit(s, d4, w + 4 * LIMBS, KEPT)
+            s = _with_digit(s, d5, w + 5 * LIMBS, KEPT)
+            s = _with_digit(s, d6, w + 6 * LIMBS, KEPT)
+            w += SEVEN * LIMBS
+    else:
+        # If the loop were unrolled further, the sums of nine limbs would not fit in registers. Addresses that move on
+        # take half of the instructions of ones that are found anew.
+        for _ in tl.range(0, moduli, loop_unroll_factor=2 if KEPT == LIMBS else 4):
+            s = _with_digit(s, tl.load(digits + offset), w, KEPT)
+            digits += wide(plane)
+            w += LIMBS
+    s0, s1, s2, s3, s4, s5, s6, s7, s8 = s
     # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`core.many_moduli`).
     times = -nearest(tl.fma(s0, tl.load(system), s1 * tl.load(system + 1)))
     of_p = system + 2
@@ -148,9 +196,21 @@ def expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT
     s2, s1 = _carried(s2, s1, times, tl.load(of_p + 1))
     s1, s0 = _carried(s1, s0, times, tl.load(of_p))
     x0, x1, x2, x3, x4, lead, missing = _window(s0, s1, s2, s3, s4, s5, s6, s7, s8)
-    # Limbs that have been carried: P and the quotient of this are zero.
-    h, m, t = expand(x0, x1, x2, x3, x4, nothing_there, nothing_there, 5)
+    if KEPT < LIMBS:
+        h, m = _expanded_shortly(x0, x1, x2, x3)
+        t, missing = none, tl.abs(h) * SHORTLY
+    else:
+        # Limbs that have been carried: P and the quotient of this are zero.
+        h, m, t = expand(x0, x1, x2, x3, x4, nothing_there, nothing_there, 5)
     return h, m, t, lead, missing
+
+
+@triton.jit
+def falling(SIZE: tl.constexpr):
+    """SIZE - 1 to 0. The compiler gives each thread single numbers of what it does not take for contiguous, as it does
+    with scattered results. So nothing has to be exchanged between threads before these are stored.
+    """
+    return SIZE - 1 - tl.arange(0, SIZE)
 
 
 @triton.jit(noinline=True)
@@ -163,35 +223,40 @@ def expand_listed(
 
     A function of its own, so that registers are free for the sums of four entries a thread.
     """
-    lanes = tl.arange(0, SIZE)
-    inside = lanes < many
-    entry = tl.load(listed + lanes, mask=inside, other=0)
+    lanes = falling(SIZE)
+    # The first entry stands for those that are not there.
+    entry = tl.load(listed + lanes, mask=lanes < many, other=0)
     offset = entry // COLUMNS * pitch + entry % COLUMNS
-    h, m, t, lead, missing = expansion(digits, offset, inside, plane, system, moduli, nothing_there, KEPT)
+    h, m, t, lead, missing = expansion(digits, offset, plane, system, moduli, nothing_there, KEPT, False)
+    if KEPT == LIMBS:
+        lead += tl.where(missing != 0.0, BOUNDED, 0)
     tl.store(expansions + lanes, h)
     tl.store(expansions + EXPANDED + lanes, m)
     tl.store(expansions + 2 * EXPANDED + lanes, t)
-    tl.store(expansions + 3 * EXPANDED + lanes, (lead + tl.where(missing != 0.0, BOUNDED, 0)).to(tl.float64))
+    tl.store(expansions + 3 * EXPANDED + lanes, lead.to(tl.float64))
 
 
 @triton.jit
-def expanded(expansions):
+def expanded(expansions, kept):
     """What `expansion` returned of JOINED entries that `expand_listed` expanded."""
-    lanes = tl.arange(0, JOINED)
+    lanes = falling(JOINED)
     lead = tl.load(expansions + 3 * EXPANDED + lanes).to(tl.int32)
-    missing = tl.where(lead >= BOUNDED, DOWN * DOWN, 0.0)
     h, m = tl.load(expansions + lanes), tl.load(expansions + EXPANDED + lanes)
+    missing = tl.where(kept < LIMBS, tl.abs(h) * SHORTLY, tl.where(lead >= BOUNDED, DOWN * DOWN, 0.0))
     return h, m, tl.load(expansions + 2 * EXPANDED + lanes), lead & (BOUNDED - 1), missing
 
 
 @triton.jit
-def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
-    """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound."""
+def side_of(stats, measures, lost, vectors, all_vectors, at, number, bits, balance, q):
+    """(shift, ½‖2^s·a‖₁, whether bits were lost) of some vectors, the norm an upper bound; of those that are not there,
+    anything. number: of the first vector among those of both sides.
+    """
     inside = at < vectors
-    some = tl.load(lost + at, mask=inside, other=0)
+    some = tl.load(lost + number + at, mask=inside, other=0)
     if balance < BALANCES:
-        e = scale_of(measures, all_vectors, balance, v, inside)
-        size = norm_of(measures, all_vectors, balance, v, inside).to(tl.float64) * power_of_two(bits - NORM_BITS - 1)
+        e = scale_of(measures, all_vectors, balance, number + at, inside)
+        size = norm_of(measures, all_vectors, balance, number + at, inside).to(tl.float64)
+        size *= power_of_two(bits - NORM_BITS - 1)
     else:
         e = exponents(stats, vectors, at)
         size = tl.load(stats + NORM1 * vectors + at, mask=inside, other=0).to(tl.float64) * power_of_two(bits - q - 1)
@@ -200,24 +265,18 @@ def _side(stats, measures, lost, vectors, all_vectors, at, v, bits, balance, q):
 
 @triton.jit
 def join_entries(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing, rows,
-    columns, measures, lost, row_first, column_first, all_vectors, nothing_there, m, n, i, j, there, terms, q,
-    left_bits, right_bits, balance, below, rest, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing, row_shift,
+    n1a, fa, column_shift, n1b, fb, measures, row_first, column_first, all_vectors, nothing_there, i, j, there, terms,
+    balance, below, rest, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
-    """Set the entries (i, j) whose rounding is proved, of those that are there; returns which.
+    """Set the entries (i, j) whose rounding is proved, of those that are there; returns which, and which need care.
+    Unless CAREFUL, these are left, and inner indices that are left apart are taken for none.
 
-    h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. below: bits of the limbs that
-    P does not take. row_first, column_first: numbers of the matrices' first vectors among those of both sides. balance:
-    as of `many_split.split_tile`.
+    h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. row_shift to fb: of
+    `side_of`. below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first
+    vectors among those of both sides. balance: as of `many_split.split_tile`.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
-    row, column = row_first + i, column_first + j
-    row_shift, n1a, fa = _side(
-        rows, measures, lost + row_first, m, all_vectors, i, row, left_bits, balance, q
-    )  # fmt: skip
-    column_shift, n1b, fb = _side(
-        columns, measures, lost + column_first, n, all_vectors, j, column, right_bits, balance, q
-    )  # fmt: skip
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
     bound = fa * n1b + fb * n1a + fa * fb * (0.25 * terms) + rest
     scale = power_of_two(40 * lead + below - UNIT)
@@ -226,37 +285,42 @@ def join_entries(
     sure = there
     zero = there != there
     if balance < BALANCES:
+        row, column = row_first + i, column_first + j
         zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
-        _, _, apart, which = choice_of(measures, all_vectors, terms // PARTS, balance)
-        small = row_shift * 0
-        middling = row_shift * 0
-        for x in range(apart):
-            inner = tl.load(which + x).to(tl.int64)
-            for half in tl.static_range(PARTS):
-                of_a = a + i.to(tl.int64) * a_row + inner * a_step + half
-                of_b = b + j.to(tl.int64) * b_column + inner * b_step + (half ^ part)
-                u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
-                v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
-                v = tl.where((part == 0) & (half == 1), -v, v)
-                h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
-                error += some
-                sure = sure & proved
-                small += is_small.to(tl.int32)
-                middling += is_middling.to(tl.int32)
-        sure = sure & ((small == 0) | ((small == 1) & (middling == 0)))
-        # What stands for the rest of C' is a sign alone, which others may hide.
-        error += tl.where(apart > 0, missing, 0.0)
+        if CAREFUL:
+            _, _, apart, which = choice_of(measures, all_vectors, terms // PARTS, balance)
+            small = tl.zeros(there.shape, tl.int32)
+            middling = tl.zeros(there.shape, tl.int32)
+            for x in range(apart):
+                inner = tl.load(which + x).to(tl.int64)
+                for half in tl.static_range(PARTS):
+                    of_a = a + i.to(tl.int64) * a_row + inner * a_step + half
+                    of_b = b + j.to(tl.int64) * b_column + inner * b_step + (half ^ part)
+                    u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
+                    v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
+                    v = tl.where((part == 0) & (half == 1), -v, v)
+                    h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
+                    error += some
+                    sure = sure & proved
+                    small += is_small.to(tl.int32)
+                    middling += is_middling.to(tl.int32)
+            sure = sure & ((small == 0) | ((small == 1) & (middling == 0)))
+            # What stands for the rest of C' is a sign alone, which others may hide.
+            error += tl.where(apart > 0, missing, 0.0)
     inexact = (bound > 0.0) | (error > 0.0)
     bound = tl.where(inexact, (bound * (1.0 + 2.0**-40)) * scale + missing + error, 0.0)
     value, hard, failed = judge(h, middle, tail, bound, exponent, nothing_there, ROUNDING, PRECISION)
     hard = there & (hard | ((h == 0.0) & inexact))
-    if tl.max(hard.to(tl.int32), 0) > 0:
-        careful, undecided = rounded_with_care(h, middle, tail, bound, exponent, failed, ROUNDING, PRECISION)
-        value = tl.where(hard, careful, value)
-        failed = tl.where(hard, undecided, failed)
+    if CAREFUL:
+        if tl.max(hard.to(tl.int32), 0) > 0:
+            careful, undecided = rounded_with_care(h, middle, tail, bound, exponent, failed, ROUNDING, PRECISION)
+            value = tl.where(hard, careful, value)
+            failed = tl.where(hard, undecided, failed)
+    else:
+        failed = failed | hard
     proved = sure & ~failed
     value = tl.where(zero, 0.0, value)
     proved = proved | zero
     target = out + i.to(tl.int64) * row_stride + j.to(tl.int64) * column_stride
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=proved)
-    return proved
+    return proved, hard

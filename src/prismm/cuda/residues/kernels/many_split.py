@@ -1,17 +1,28 @@
 """Residues of many moduli: vectors with up to 286 bits each, for products that are made again (`many`).
 
 A' = RN(2^s·a) with s = bits - e for |a| < 2^e, to even, so |A'| <= 2^bits. Of operands that were balanced (`balance`)
-a·2^±g stands for a, and 0 where an inner index does not count. An element is a significand below 2^53,
-which loses its last bits where they lie below the unit, times a power of two. Modulo p, in float32 and without error:
+a·2^±g stands for a, and 0 where an inner index does not count. An element is a significand m of up to 2^53,
+which loses its last bits where they lie below the unit, times a power of two 2^x. Modulo p, without error, on NVIDIA's
+GPUs, which sum four products of bytes at once:
+
+    s = Σ b(i)·(2^8i mod p), -128 <= b(i) < 128 the seven bytes of m, |b(6)| <= 33, factors of at most 127 (for p = 256
+        the first is 1, the others 0): |s| <= 801·127;
+    w = s·(2^x mod p), |w| <= 801·127·127 < 2^24, the factor being 127 at most but for p = 256, where |s| <= 128;
+    r = w - p·rint(w·(1/p)), the product in float32. It is off by |w|/p·2^-24 at most, so |r| <= p/2 + |w|·2^-24
+        < p/2 + 0.78, which is below 128 for odd p <= 253. For p = 255 all factors are 1, |w| <= 801·127 and
+        |r| <= p/2 + 2^-7 < 128. For p = 256 a byte has the same residue as the number.
+
+Elsewhere, in float32:
 
     s = c0 + c1·(2^14 mod p) + c2·(2^28 mod p) + c3·(2^42 mod p), parts of 14 bits, factors of at most 128: |s| < 2^23;
     r = s - p·rint(s·(1/p)), |r| <= p/2 + 1, as the computed quotient is off by less than 2^23/p·2^-22 <= 2/p;
     w = r·(2^x mod p), |w| <= 129·128 < 2^15, and once more: |r| <= p/2, as no odd multiple of p/2 is nearer to an
     integer than 1/2 but for even p, whose reciprocal is exact.
 
-Per element and modulus: 12 operations in float32, 3 of integers, and one byte written; per four moduli, a word of a
-table is read. An element is read once. All tensors of a tile have one dimension, in the order of the bytes that are
-written: so each thread's bytes lie side by side, and nothing is exchanged between threads for each modulus.
+Both write residues of the same numbers, though not always the same ones. Per element and modulus: 7 operations, or 12
+in float32 and 3 of integers, and one byte written; per four moduli, a word of a table is read. An element is read once.
+All tensors of a tile have one dimension, in the order of the bytes that are written: so each thread's bytes lie side by
+side, and nothing is exchanged between threads for each modulus.
 """
 
 import triton
@@ -25,8 +36,13 @@ from prismm.cuda.residues.kernels.join_exact import bound_terms
 POWERS = tl.constexpr(288)
 """Powers of two that a table has of each modulus: 2^0 … 2^287."""
 
-FACTORS, GROUP = tl.constexpr(5), tl.constexpr(4)
-"""p, 1/p, and 2^14, 2^28, 2^42 modulo p, of each modulus; moduli whose powers stand in one word."""
+FACTORS, GROUP = tl.constexpr(8), tl.constexpr(4)
+"""Of each modulus p, 1/p, and 2^14, 2^28, 2^42 modulo p; then patterns of integers: 2^0 to 2^24 and 2^32 to 2^48 modulo
+p, a byte each, and -128 times their sum. And how many moduli have their powers in one word.
+"""
+
+BIAS = tl.constexpr(0x80808080808080)
+"""128 in each of seven bytes."""
 
 INTEGERS = tl.constexpr(12582912.0)
 """3·2^22: its sums with numbers below 2^22 are integers."""
@@ -43,6 +59,27 @@ def exponents(stats, vectors, at):
 def _quotient(x, inverse):
     """The integer nearest to x·inverse, below 2^22, ties to even."""
     return tl.fma(x, inverse, INTEGERS) - INTEGERS
+
+
+@triton.jit
+def _dot4(bytes4, factors, addend):
+    """addend + Σ of four unsigned bytes times four signed ones."""
+    return tl.inline_asm_elementwise(
+        "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [bytes4, factors, addend], dtype=tl.int32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _signed_byte(word, AT: tl.constexpr):
+    """The byte of a word that stands at AT, counted from the lowest one."""
+    if AT == 0:
+        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x8880;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
+    elif AT == 1:
+        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x9991;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
+    elif AT == 2:
+        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0xaaa2;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
+    else:
+        return word >> 24
 
 
 @triton.jit
@@ -63,13 +100,13 @@ def _scaled(value, shift):
 def split_tile(
     x, vector_step, step, stats, measures, first_number, powers, base, planes, lost, i0, first, h0, vectors,
     all_vectors, terms, bits, balance, moduli, plane, pitch, part, PARTS: tl.constexpr, ALONG: tl.constexpr,
-    RIGHT: tl.constexpr, VECTORS: tl.constexpr, DEPTH: tl.constexpr,
+    RIGHT: tl.constexpr, VECTORS: tl.constexpr, DEPTH: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Residues of DEPTH elements from h0 on, of VECTORS vectors from i0 on: planes (moduli, ·, pitch) int8 from vector
     `first` on, zeros beyond the last element; lost: 1 where a vector lost bits.
 
     first_number: of the first vector among those of both sides; balance: BALANCES where operands are as given. powers
-    (·, POWERS) int32: times what the side carries, 128 more, a byte each of GROUP moduli; base (·, FACTORS) float32.
+    (·, POWERS) int32: times what the side carries, a byte each of GROUP moduli; base (·, FACTORS) float32.
     Elements are those of `exact.factors`, twice as many for complex numbers; those of the right side depend on the
     part. ALONG: they lie side by side, so step is PARTS.
     """
@@ -103,11 +140,15 @@ def split_tile(
             negative = negative ^ ((part == 0) & ((h & 1) == 1))
     some = tl.max(tl.reshape(missing.to(tl.int32), [VECTORS, DEPTH]), 1)
     tl.atomic_max(lost + at, some, mask=at < vectors, sem="relaxed")
-    sign = tl.where(negative, -1.0, 1.0).to(tl.float32)
-    c0 = (head & 16383).to(tl.int32).to(tl.float32) * sign
-    c1 = ((head >> 14) & 16383).to(tl.int32).to(tl.float32) * sign
-    c2 = ((head >> 28) & 16383).to(tl.int32).to(tl.float32) * sign
-    c3 = (head >> 42).to(tl.int32).to(tl.float32) * sign
+    if NVIDIA:
+        integer = BIAS + tl.where(negative, -head, head)
+        low, high = integer.to(tl.int32), (integer >> 32).to(tl.int32)
+    else:
+        sign = tl.where(negative, -1.0, 1.0).to(tl.float32)
+        c0 = (head & 16383).to(tl.int32).to(tl.float32) * sign
+        c1 = ((head >> 14) & 16383).to(tl.int32).to(tl.float32) * sign
+        c2 = ((head >> 28) & 16383).to(tl.int32).to(tl.float32) * sign
+        c3 = (head >> 42).to(tl.int32).to(tl.float32) * sign
     # Elements of vectors that are not finite may be anything; the table has so many powers.
     up = tl.minimum(up, POWERS - 1).to(tl.int32)
     target = planes + (v - first).to(tl.int64) * pitch + h
@@ -115,14 +156,23 @@ def split_tile(
         word = tl.load(powers + POWERS * group + up)
         for member in tl.static_range(GROUP):
             t = group * GROUP + member
-            p, inverse = tl.load(base + FACTORS * t), tl.load(base + FACTORS * t + 1)
-            f1, f2 = tl.load(base + FACTORS * t + 2), tl.load(base + FACTORS * t + 3)
-            f3 = tl.load(base + FACTORS * t + 4)
-            s = tl.fma(c3, f3, tl.fma(c2, f2, tl.fma(c1, f1, c0)))
-            r = tl.fma(_quotient(s, inverse), -p, s)
-            # 2^23 and a byte.
-            power = (((word >> (8 * member)) & 255) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
-            w = r * power
-            # The last byte of a number of this size is that of its integer.
-            r = (tl.fma(_quotient(w, inverse), -p, w) + INTEGERS).to(tl.int32, bitcast=True).to(tl.int8)
+            of_t = base + FACTORS * t
+            p, inverse = tl.load(of_t), tl.load(of_t + 1)
+            if NVIDIA:
+                of_low = tl.load(of_t + 5).to(tl.int32, bitcast=True)
+                of_high = tl.load(of_t + 6).to(tl.int32, bitcast=True)
+                start = tl.load(of_t + 7).to(tl.int32, bitcast=True)
+                w = _dot4(low, of_low, _dot4(high, of_high, start)) * _signed_byte(word, member)
+                # INTEGERS' pattern and the quotient: its last byte is the quotient's.
+                near = tl.fma(w.to(tl.float32), inverse, INTEGERS).to(tl.int32, bitcast=True)
+                r = (w - near * p.to(tl.int32)).to(tl.int8)
+            else:
+                f1, f2, f3 = tl.load(of_t + 2), tl.load(of_t + 3), tl.load(of_t + 4)
+                s = tl.fma(c3, f3, tl.fma(c2, f2, tl.fma(c1, f1, c0)))
+                r = tl.fma(_quotient(s, inverse), -p, s)
+                # 2^23 and a byte.
+                power = (((word >> (8 * member)) & 255) ^ 0x4B000080).to(tl.float32, bitcast=True) - 8388736.0
+                w = r * power
+                # The last byte of a number of this size is that of its integer.
+                r = (tl.fma(_quotient(w, inverse), -p, w) + INTEGERS).to(tl.int32, bitcast=True).to(tl.int8)
             tl.store(target + wide(t) * plane, r, mask=(lanes >= 0) & (t < moduli))

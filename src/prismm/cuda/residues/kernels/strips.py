@@ -21,7 +21,7 @@ from prismm.cuda.residues.kernels.entries import (
 )
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
-from prismm.cuda.residues.kernels.many import SHARE, multiply_again
+from prismm.cuda.residues.kernels.many import multiply_again
 from prismm.cuda.residues.kernels.many_choice import (
     CERTIFY,
     LAST,
@@ -34,6 +34,7 @@ from prismm.cuda.residues.kernels.many_choice import (
     seconds_alone,
 )
 from prismm.cuda.residues.kernels.many_join import EXPANDED
+from prismm.cuda.residues.kernels.many_tile import SHARE
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
@@ -265,7 +266,7 @@ def repair_strips(
     listed_at_most, units,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
-    BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr,
+    BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr, AGAIN: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Repair the entries that `repair.finish` left uncertified, of finite rows and columns. counts[BY_MAGNITUDE], where
     MAGNITUDES may certify, and [EXACT] grow by what was done.
@@ -313,7 +314,7 @@ def repair_strips(
                                 m, n, i0, j0, depths, terms, q, part, PRECISION, PARTS, TILE, STRIP, COLUMNS, SIDE,
                                 DEPTH,
                             )  # fmt: skip
-                        finished(state + CERTIFY + 1)
+                        finished(state + CERTIFY + 1, 1)
                         w = take(state + CERTIFY)
                     wait_for(state + CERTIFY + 1, everything)
                     judged += 1
@@ -336,7 +337,7 @@ def repair_strips(
                         column_stride, flags, entry_flags, space, listed, expansions, measures, rows, columns, powers,
                         base, reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms,
                         q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
-                        B_ALONG, TILE, STRIP, COLUMNS,
+                        B_ALONG, TILE, STRIP, COLUMNS, NVIDIA,
                     )  # fmt: skip
                     uncertified -= tl.load(state + REPAIRED + 1 + run)
                     # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
@@ -360,7 +361,7 @@ def repair_strips(
                     strip, flags, entry_flags, items, state + LISTED, m, blocks, words, many_of_rows, PARTS, TILE,
                     STRIP, HEIGHT, COLUMNS,
                 )  # fmt: skip
-                finished(state + LISTING + 1)
+                finished(state + LISTING + 1, 1)
                 strip = take(state + LISTING)
             wait_for(state + LISTING + 1, everything)
             listed_items = tl.load(state + LISTED)

@@ -15,10 +15,12 @@ def take(tickets):
 
 
 @triton.jit
-def finished(done):
-    """Tell that the work of a ticket is done: what any thread of the program stored is seen by whoever `wait_for`s."""
+def finished(done, count):
+    """Tell that the work of so many tickets is done: what any thread of the program stored is seen by whoever
+    `wait_for`s.
+    """
     tl.debug_barrier()
-    tl.atomic_add(done, 1, sem="release")
+    tl.atomic_add(done, count, sem="release")
 
 
 @triton.jit
