@@ -101,6 +101,7 @@ def test_launches_and_kernels_count_alike():
     assert strips.AT_ONCE.value == forecast.AT_ONCE
     expected = many_choice.SPARE.value, recompute.UNCERTIFIED_LANES, many_choice.WELL_ROUNDED.value
     assert expected == (sampled_choice.SPARE, sampled_choice.LANES, sampled_choice.WELL_ROUNDED)
+    assert (balance.SAMPLES.value, many_choice.FEW.value) == (sampled_choice.SAMPLES, sampled_choice.FEW)
     assert (balance.APART.value, balance.BALANCES.value) == (sampled_choice.APART, sampled_choice.BALANCES)
     assert (many_tile.SHARE.value, many_join.EXPANDED.value) == (recompute.LISTED, recompute.EXPANDED)
     assert many_split.FACTORS.value == many_tables(53, CPU).base.shape[1]

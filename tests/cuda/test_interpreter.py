@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part):
     """On a Hopper GPU with the kernels that it would run: TMA, warp specialisation, assembly and all."""
     found = interpreted("residues", f"{part}/4", device)
-    assert len(found) == len(range(part, 39, 4))
+    assert len(found) == len(range(part, 41, 4))
     assert not [entry for entry in found if entry["wrong"]]
     assert all(entry.get("again", 1) > 0 for entry in found)
 
@@ -25,7 +25,7 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part):
 @pytest.mark.parametrize("part", range(3))
 def test_balanced_operands_give_the_bits_of_a_cpu(part):
     found = interpreted("balance", f"{part}/3")
-    assert len(found) == (8 if part == 0 else 4)
+    assert len(found) == (9 if part == 0 else 5)
     assert not [entry for entry in found if entry["wrong"]]
     assert all(entry.get("again", 1) > 0 and entry.get("proved", 1) > 0 for entry in found)
 
@@ -34,7 +34,7 @@ def test_balanced_operands_give_the_bits_of_a_cpu(part):
 @pytest.mark.slow
 def test_leading_limbs_spared_bits_and_single_entries_hold_against_integers():
     found = interpreted("more")
-    assert len(found) == 81
+    assert len(found) == 107
     assert not [entry for entry in found if entry["wrong"]]
     # The cases can fail: limbs that are left out change sums, bits are spared, and entries are proved.
     assert sum(entry.get("differ", 0) for entry in found) > 100

@@ -21,7 +21,7 @@ def add_in_two_stages(state, numbers, total):
     ticket = take(state)
     while ticket < total:
         tl.store(numbers + ticket, ticket)
-        finished(state + 1)
+        finished(state + 1, 1)
         ticket = take(state)
     wait_for(state + 1, total)
     ticket = take(state + 2)

@@ -1,5 +1,6 @@
 """Functions that `residues.kernels.many` relies on, in Triton's interpreter, against exact integers and fractions:
-sums of leading limbs, bits that sums do not need, and single entries in units of their own products.
+sums of leading limbs, residues of many moduli, bits that sums do not need, and single entries in units of their own
+products.
 
 Prints how many results of each case are wrong.
 
@@ -14,11 +15,14 @@ import torch
 import triton
 import triton.language as tl
 
-from prismm.core.many_moduli import room
+from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.moduli import coprime_moduli
+from prismm.cuda.kernels.fp64 import LARGEST
+from prismm.cuda.residues.kernels.balance import BALANCES
 from prismm.cuda.residues.kernels.entries import doubled_by_itself
 from prismm.cuda.residues.kernels.many_choice import NORMS, spared_bits, with_spared
 from prismm.cuda.residues.kernels.many_join import expansion, leading_limbs, rest_of
+from prismm.cuda.residues.kernels.many_split import split_tile
 from prismm.cuda.residues.recompute import SYSTEMS, bits_of, many_tables
 from prismm.formats import FP32, FP64, round_fraction
 from tests.cuda.harness.evidence import launch, tell
@@ -30,7 +34,7 @@ SIZE, TERMS = 64, 200
 def expand(
     digits, plane, system, moduli, nothing, out, KEPT: tl.constexpr, SIZE: tl.constexpr, TOGETHER: tl.constexpr
 ):  # fmt: skip
-    """out (5, SIZE) = h, m, t, limbs shifted out and the bound of `_window`."""
+    """out (5, SIZE) = what `expansion` returns: h, m, t, limbs shifted out and a bound."""
     at = tl.arange(0, SIZE)
     h, m, t, lead, missing = expansion(digits, at, plane, system, moduli, nothing, KEPT, TOGETHER)
     tl.store(out + at, h)
@@ -70,9 +74,10 @@ def alone(
     tl.store(proved + rows, sure.to(tl.int32))
 
 
-def integers(rng: np.random.Generator, chosen: tuple[int, ...], most: int) -> list[int]:
-    """Integers of up to so many bits, near powers of two and at the ends of the range among them, and some all of whose
-    digits are the largest or the least, or next to them.
+def integers(rng: np.random.Generator, chosen: tuple[int, ...], most: int, below: int) -> list[int]:
+    """Integers of up to so many bits, near powers of two and at the ends of the range among them, some all of whose
+    digits are the largest or the least, or next to them, and some whose leading limb is 1 and nearly cancels, so that
+    sums of leading limbs lose as much as they may.
     """
     found, whole = [0, 1, -1, (1 << most) - 1, 1 - (1 << most), 1 << (most - 1), 1 << (most // 2)], math.prod(chosen)
     for start in range(0, 4 * SIZE, 4):
@@ -85,6 +90,11 @@ def integers(rng: np.random.Generator, chosen: tuple[int, ...], most: int) -> li
         x -= whole if 2 * x > whole else 0
         found += [x] if abs(x) <= 1 << most else []
     del found[SIZE // 2 :]
+    for limbs in (4, 5) * 4:
+        second = int(rng.integers((1 << 39) - 1024, 1 << 39))
+        x = (((1 << 80) - (second << 40) - (1 << 39)) << 40) - int(rng.integers(1, 1 << 39))
+        x <<= max(40 * limbs - below, 0)
+        found += [x if limbs == 4 else -x] if x < 1 << most else []
     while len(found) < SIZE:
         bits = int(rng.integers(1, most + 1))
         one = int.from_bytes(rng.bytes(most // 8 + 1), "little") & ((1 << bits) - 1)
@@ -97,14 +107,14 @@ def expanded(rung: int, kept: int, together: bool, seed: int) -> dict[str, int]:
     rng, moduli = np.random.default_rng(seed), SYSTEMS[53][rung]
     chosen = coprime_moduli(256, moduli)
     whole = math.prod(chosen)
-    exact = integers(rng, chosen, room(moduli))
+    below = bits_of(moduli, TERMS)[2]
+    exact = integers(rng, chosen, room(moduli), below)
     digits = np.array([[x * pow(whole // p, -1, p) % p for x in exact] for p in chosen], np.uint8)
     table, out = many_tables(53, torch.device("cpu")), torch.zeros(5, SIZE, dtype=torch.float64)
     launch(
         expand, (1,), torch.from_numpy(digits), SIZE, table.systems[rung].contiguous(), moduli, table.nothing_there,
         out, KEPT=kept, SIZE=SIZE, TOGETHER=together,
     )  # fmt: skip
-    below = bits_of(moduli, TERMS)[2]
     wrong = differ = 0
     for x, (h, m, t, lead, missing) in zip(exact, out.T.tolist(), strict=True):
         unit = Fraction(2) ** (240 - 40 * int(lead) - below)
@@ -114,6 +124,42 @@ def expanded(rung: int, kept: int, together: bool, seed: int) -> dict[str, int]:
         wrong += off > limit + (Fraction(2) ** (40 * (9 - kept) + 13 - below) if kept < 9 else 0)
         differ += off > limit
     return {"wrong": wrong, "differ": differ}
+
+
+@triton.jit
+def split(
+    x, stats, powers, base, planes, lost, bits, moduli, VECTORS: tl.constexpr, DEPTH: tl.constexpr, NVIDIA: tl.constexpr
+):  # fmt: skip
+    """planes (moduli, VECTORS, DEPTH) of x."""
+    split_tile(
+        x, DEPTH, 1, stats, stats, 0, powers, base, planes, lost, 0, 0, 0, VECTORS, VECTORS, DEPTH, bits, BALANCES,
+        moduli, VECTORS * DEPTH, DEPTH, 0, 1, True, True, VECTORS, DEPTH, NVIDIA,
+    )  # fmt: skip
+
+
+def residues(bits: int, nvidia: bool, seed: int) -> dict[str, int]:
+    """How many residues of scaled integers are wrong, by all moduli. Bytes of some are all at an end of their range."""
+    rng, chosen, vectors, depth = np.random.default_rng(seed), coprime_moduli(256, MOST_MODULI), 4, 16
+    ends = [(1 << 53) - 1, 0x1F808080808080, 0x1F7F7F7F7F7F7F, 0x10000000000000, 0x1FFFFFFFFFFF7F, 0x10808080807F7F]
+    whole = rng.integers(1 << 52, 1 << 53, (vectors, depth))
+    whole[:, :6] = ends
+    x = whole * rng.choice([-1, 1], whole.shape) * np.ldexp(1.0, -rng.integers(0, max(bits - 52, 1), whole.shape))
+    x[:, 0] = np.abs(x[:, 0]) * np.ldexp(1.0, 53 - np.frexp(x[:, 0])[1])  # so that all have the same scale
+    table = many_tables(53, torch.device("cpu"))
+    stats = torch.zeros(10, vectors, dtype=torch.int64)
+    stats[LARGEST.value] = torch.from_numpy(np.abs(x).max(axis=1)).view(torch.int64)
+    planes = torch.zeros(len(chosen), vectors, depth, dtype=torch.int8)
+    lost = torch.zeros(vectors, dtype=torch.int32)
+    launch(
+        split, (1,), torch.from_numpy(x), stats, table.powers[-1].contiguous(), table.base, planes, lost, bits,
+        len(chosen), VECTORS=vectors, DEPTH=depth, NVIDIA=nvidia,
+    )  # fmt: skip
+    integer = [[int(Fraction(float(v)) * 2 ** (bits - 53)) for v in row] for row in x]
+    wrong = sum(
+        (int(planes[t, i, h]) - integer[i][h]) % p != 0
+        for t, p in enumerate(chosen) for i in range(vectors) for h in range(depth)
+    )  # fmt: skip
+    return {"wrong": int(wrong + bool(lost.any()))}
 
 
 def limbs(moduli: int, terms: int) -> dict[str, int]:
@@ -225,6 +271,9 @@ def main() -> None:
                 continue  # P takes four limbs
             for together in (False, True):
                 tell(["limbs", rung, kept, together], **expanded(rung, kept, together, 100 * rung + kept))
+    for bits in (53, 60, 100, 170, 286):
+        for nvidia in (False, True):
+            tell(["residues", bits, nvidia], **residues(bits, nvidia, bits))
     for moduli in (*SYSTEMS[53], *SYSTEMS[24][:3]):
         for terms in (1, 2048, 131072):
             tell(["kept", moduli, terms], **limbs(moduli, terms))

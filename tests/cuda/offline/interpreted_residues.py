@@ -113,6 +113,8 @@ def main(share: str = "0/1", device: str = "any") -> None:
     again += [("float32", 7, "wide_rows", "correctly-rounded")]
     again += [("complex128", 13, "phi4", "correctly-rounded"), ("float64", 13, "panels", "correctly-rounded")]
     again += [("float64", 13, "wide batch", "native")]
+    # Most entries of several rows, and of all of their columns.
+    again += [("float64", 13, "rows", "native"), ("complex128", 13, "rows", "correctly-rounded")]
     # Products that are not made of residues, in several chunks.
     cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
     for dtype, moduli, name, target, *sides in (cases + several + again)[part::parts]:
@@ -132,6 +134,8 @@ def main(share: str = "0/1", device: str = "any") -> None:
             a, b = (np.stack(x) for x in zip(*pairs, strict=True))
         elif name == "panels":
             a, b = HOSTILE["phi4"](130, 9, 129, seed=11, dtype=np.dtype(dtype))
+        elif name == "rows":
+            a, b = HOSTILE["phi4"](18, 9, 128 if target == "native" else 64, seed=11, dtype=np.dtype(dtype))
         elif name == "integers":  # of 64 bits, which are two numbers each
             rng = np.random.default_rng(2)
             a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((5, 9), (9, 4)))

@@ -39,7 +39,7 @@ planes of magnitudes; and one in how many of all may be worth more moduli.
 """
 
 LISTED, EXPANDED = 16, 1024
-"""Rows of a strip whose entries go into one list (`kernels.many`), and entries that one call expands (`many_join`)."""
+"""Rows of a strip whose entries go into one list (`kernels.many_tile`), and entries that one call expands."""
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS, UNCERTIFIED_REGISTERS = 512, 8, 8, 128
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""

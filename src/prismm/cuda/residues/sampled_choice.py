@@ -25,7 +25,7 @@ PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START, MEASURED = SECONDS
 VOTERS = 1024
 """Entries that vote. The kernel asks 128, whose votes these expect."""
 
-SPARE, LANES, WELL_ROUNDED = 6, 512, 40
+SPARE, LANES, WELL_ROUNDED, SAMPLES, FEW = 6, 512, 40, 128, 3
 """Bits beyond half an ulp that a method must have of an entry, lanes of a sum, and bits of a side from which on it gets
 those that sums do not need: as the kernels have them.
 """
@@ -243,12 +243,17 @@ def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precis
     size = np.where(h == 0.0, -4000, np.frexp(h)[1] - 1)
     in_units = np.maximum(np.maximum(size - shift - exponent, least - exponent), -1022)
     norm = np.frexp(rows.norm1[i] + columns.norm1[j])[1] - 1
-    near = in_units_of_row & (np.abs(h) > error * 4.0 * 2.0**precision)
+    ample = np.abs(h) > error * 4.0 * 2.0**precision
+    near = in_units_of_row & ample
+    odds = np.clip(np.frexp(h)[1] - np.frexp(error)[1] - precision - 2, 0, 60)
+    # As in a sample of so many.
+    each = SAMPLES / len(h)
+    many = each * near.sum() > FEW + each * np.where(ample, np.exp2(-odds), 0.0).sum()
     products = [np.abs(x[at : at + step] * y[at : at + step]).sum(axis=1) for at in range(0, len(x), step)]
     own_error = steps * steps * 2.0**-105 * 1.001 * np.concatenate(products) + 1e-200
     clear = np.abs(h) > own_error * 2.0 ** (precision + SPARE)
     return _Voters(
-        i, j, near | (in_units_of_row & ~clear), near, near & (distance <= error * 2.0**-10),
+        i, j, near | (in_units_of_row & ~clear), near & many, near & (distance <= error * 2.0**-10),
         norm - in_units - rows.q + precision + 1 + SPARE, np.maximum(size - shift, least),
         _deep(rows.x[i], columns.x[j], size - shift, room_of_all),
     )  # fmt: skip

@@ -56,12 +56,13 @@ APART, CHOICE = tl.constexpr(16), tl.constexpr(20)
 
 SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(6)
 """Entries that are looked at, and integers of each: its kind, row, column, and exponent; bits of each side with which
-its rounding is sure; and facts of it, a bit each.
+its rounding is sure; and facts of it.
 """
 
-UNDECIDED, IN_VAIN, DEEP = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
-"""Facts: twice float64's precision does not decide the entry; its row and column are `too_wide` as they are, or
-however they are balanced.
+UNDECIDED, IN_VAIN, DEEP, ODDS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4), tl.constexpr(8)
+"""Facts, a bit each: twice float64's precision does not decide the entry; its row and column are `too_wide` as they
+are, or however they are balanced. Then, in units of ODDS, the x for which chance makes one in 2^x such entries
+BY_A_HAIR.
 """
 
 ORDINARY_ENTRY, BY_A_HAIR = tl.constexpr(1), tl.constexpr(2)

@@ -167,7 +167,7 @@ def multiply_again(
     known = tl.full([], -1, tl.int64)
     start = tl.full([], 0, tl.int64)
     step = tl.full([], -1, tl.int32)
-    # Tickets whose work is done, which is told to others when this program begins to wait for theirs.
+    # Tickets whose work is done, which is told to others when this program begins to wait for theirs, and at the end.
     untold = tl.full([], 0, tl.int32)
     multiplied, joined, of_rows, split = _stages(step, steps, products, joins, row_splits, column_splits, alike)
     ticket = take(tickets)

@@ -16,6 +16,7 @@ from prismm.cuda.kernels.fp64 import (
     LOW32,
     NORM1,
     STATISTICS,
+    bit_length,
     bit_number,
     exponent_field,
     scaled,
@@ -26,6 +27,7 @@ from prismm.cuda.residues.kernels.balance import (
     BY_A_HAIR,
     DEEP,
     IN_VAIN,
+    ODDS,
     ORDINARY_ENTRY,
     SAMPLES,
     UNDECIDED,
@@ -57,6 +59,9 @@ PAIRED, EXACTLY, BY_SPLIT, BY_PRODUCT, BY_JOIN, START, MEASURED = (tl.constexpr(
 more where that does not decide; for each modulus of an element, of a product of two, and of an entry; for waiting; and
 for each element that is measured anew.
 """
+
+NO_CHANCE, FEW = tl.constexpr(60), tl.constexpr(3)
+"""Instead of larger odds; and how many entries of a sample may be near what rounds them beyond those by chance."""
 
 SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
@@ -128,8 +133,13 @@ def _vote(
         bits += need.to(tl.int32)
         _value, proved = decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
         # Twice float64's precision has more than enough bits of it, and does not decide: something else is too near.
-        near = (proved == 0) & (tl.abs(s + c) > error_of_sums(n2a * n2b, steps) * (4.0 * 2.0**PRECISION))
+        error = error_of_sums(n2a * n2b, steps)
+        ample = tl.abs(s + c) > error * (4.0 * 2.0**PRECISION)
+        near = (proved == 0) & ample
         kind += tl.where(near, BY_A_HAIR, ORDINARY_ENTRY)
+        # A sum is as likely anywhere within half an ulp, which is above 2^-(PRECISION + 1)·|s + c|, of what rounds it.
+        odds = tl.maximum(exponent_field(tl.abs(s + c)) - exponent_field(error) - PRECISION - 2, 0)
+        facts += tl.where(ample, tl.minimum(odds, NO_CHANCE), NO_CHANCE) * ODDS
         of_row += (batch % row_batches * m + i).to(tl.int32)
         of_column += (row_batches * m + batch % column_batches * n + j).to(tl.int32)
         of_size = exponent_field(tl.abs(s + c)) - 1023 - (a_shift + b_shift)
@@ -163,12 +173,6 @@ def _largest_norm(stats, vectors, batches, found, first, step, BLOCK: tl.constex
 
 
 @triton.jit
-def _bit_length(x):
-    """Of an integer from 0 to 2^53."""
-    return tl.maximum(exponent_field(x.to(tl.float64)) - 1022, 0)
-
-
-@triton.jit
 def spared_bits(state, terms, q):
     """By how many bits sums of so many terms are surely below terms·2^(left + right), so that sides may have more.
 
@@ -177,8 +181,8 @@ def spared_bits(state, terms, q):
     N bounds it.
     """
     norm = tl.minimum(tl.load(state + NORMS), tl.load(state + NORMS + 1))
-    above = _bit_length(norm + (norm >> 20) + 1) - q
-    return tl.maximum(_bit_length(wide(terms) - 1) - tl.maximum(above, 0), 0).to(tl.int32)
+    above = bit_length(norm + (norm >> 20) + 1) - q
+    return tl.maximum(bit_length(wide(terms) - 1) - tl.maximum(above, 0), 0).to(tl.int32)
 
 
 @triton.jit
@@ -207,6 +211,17 @@ def seconds_again(seconds, rungs, rung, entries, elements, k):
 def _count(some, least):
     """How many are true, as a float, or the least that counts."""
     return tl.maximum(tl.sum(some.to(tl.int32), 0), least).to(tl.float32)
+
+
+@triton.jit
+def _but_by_chance(kind, facts):
+    """Kinds of entries. Those that are BY_A_HAIR are ordinary ones if they are no more than chance makes and FEW: where
+    twice float64's precision has hardly more bits than enough, some sums are always near what rounds them.
+    """
+    near = kind == BY_A_HAIR
+    by_chance = tl.sum(tl.where(kind > 0, tl.exp2(-(facts // ODDS).to(tl.float32)), 0.0), 0)
+    kept = tl.where(_count(near, 0) > by_chance + FEW, BY_A_HAIR, ORDINARY_ENTRY)
+    return tl.where(near, kept, kind)
 
 
 @triton.jit
@@ -276,6 +291,7 @@ def choose(
         ticket = take(state + CHOOSE)
     wait_for(state + CHOOSE + 1, SAMPLES)
     kind, need, facts = voters_of(measures, vectors, k)
+    kind = _but_by_chance(kind, facts)
     voters = _count(kind > 0, 1)
     undecided = _count((kind > 0) & (facts & UNDECIDED != 0), 0) / voters
     many = uncertified.to(tl.float32)

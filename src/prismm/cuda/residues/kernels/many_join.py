@@ -8,7 +8,8 @@ quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
-Where operands lost bits, five or six leading limbs suffice (`leading_limbs`).
+Where operands lost bits, five or six leading limbs suffice (`leading_limbs`), of which the first four that are left
+are summed in twice float64's precision (`_expanded_shortly`).
 
 Operations: 7 to 11 per entry and modulus, about 250 per entry, and 400 more where rounding takes integers.
 """
@@ -46,10 +47,12 @@ BOUNDED = tl.constexpr(8)
 """Added to the number of limbs that are shifted out, which is smaller, as a second fact in the same number."""
 
 EXPANDED, JOINED = tl.constexpr(1024), tl.constexpr(512)
-"""Entries of a list that are expanded at once, if there are so many, and entries that are joined at once."""
+"""Entries of a list or of whole rows that are expanded at once, at most; entries of a list that are joined at once."""
 
 SEVEN = tl.constexpr(7)
-"""Moduli whose digits are read together; the numbers of moduli are multiples of it, or nearly."""
+"""Moduli whose digits are read together. Where a number of moduli is no multiple of it, the last digit is read again,
+times 0.
+"""
 
 
 @triton.jit
@@ -103,12 +106,12 @@ def rest_of(kept, below):
 
 @triton.jit
 def _expanded_shortly(x0, x1, x2, x3):
-    """h + m, of leading limbs alone, of which the first is not 0 unless all are: differs from the limbs' number by less
-    than 2^-91·|h|.
+    """h + m, of leading limbs alone: differs from the limbs' number by less than 2^-91·|h|.
 
-    With a = x0·2^80 and b = x1·2^40, a + b = s + e exactly. |s| >= 2^80 - 2^79 - 1, as |x1| <= 2^39. The sum of the
-    other limbs is below 2^39 + 1, rounded by 2^-14 at most, and leaves out less than 2^-40. |e| <= 2^-53·|s|, so adding
-    it rounds by less than 2^-106·|s| + 2^-13. That is 2^-91·|s| at most in all.
+    If the first limb is 0, so are all but the second, and h is exact. Otherwise, with a = x0·2^80 and b = x1·2^40,
+    a + b = s + e exactly, and |s| >= 2^79, as |x1| <= 2^39. The sum of the other limbs is below 2^39 + 1, rounded by
+    2^-14 at most, and leaves out less than 2^-40. |e| <= 2^-53·|s|, so adding it rounds by less than 2^-106·|s| +
+    2^-13. That is 0.76·2^-91·|s| in all, and |h| >= |s|·(1 - 2^-39).
     """
     h, low = fast_two_sum(x0 * ABOVE, x1 * UP)
     return fast_two_sum(h, low + tl.fma(x3, DOWN, x2))
@@ -270,7 +273,7 @@ def join_entries(
     balance, below, rest, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """Set the entries (i, j) whose rounding is proved, of those that are there; returns which, and which need care.
-    Unless CAREFUL, these are left, and inner indices that are left apart are taken for none.
+    Unless CAREFUL, these are left, and there must be no inner indices that are left apart.
 
     h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. row_shift to fb: of
     `side_of`. below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first

@@ -5,12 +5,12 @@ a·2^±g stands for a, and 0 where an inner index does not count. An element is 
 which loses its last bits where they lie below the unit, times a power of two 2^x. Modulo p, without error, on NVIDIA's
 GPUs, which sum four products of bytes at once:
 
-    s = Σ b(i)·(2^8i mod p), -128 <= b(i) < 128 the seven bytes of m, |b(6)| <= 33, factors of at most 127 (for p = 256
-        the first is 1, the others 0): |s| <= 801·127;
-    w = s·(2^x mod p), |w| <= 801·127·127 < 2^24, the factor being 127 at most but for p = 256, where |s| <= 128;
+    s = Σ b(i)·(2^8i mod p), ±m = Σ b(i)·2^8i in seven balanced bytes, -128 <= b(i) < 128 (`BIAS` makes them), |b(6)| <=
+        33, factors of at most 127 (for p = 256 the first is 1, the others 0): |s| <= 801·127;
+    w = s·(2^x mod p), |w| <= 801·127·127 < 2^24, as 2^x mod p is 127 at most but for p = 256, where |s| <= 128;
     r = w - p·rint(w·(1/p)), the product in float32. It is off by |w|/p·2^-24 at most, so |r| <= p/2 + |w|·2^-24
-        < p/2 + 0.78, which is below 128 for odd p <= 253. For p = 255 all factors are 1, |w| <= 801·127 and
-        |r| <= p/2 + 2^-7 < 128. For p = 256 a byte has the same residue as the number.
+        < p/2 + 0.78, which is below 128 for odd p <= 253. For p = 255 all 2^8i are 1, so |s| <= 801,
+        |w| <= 801·127 and |r| <= p/2 + 2^-7 < 128. For p = 256 a byte has the same residue as the number.
 
 Elsewhere, in float32:
 
@@ -37,8 +37,8 @@ POWERS = tl.constexpr(288)
 """Powers of two that a table has of each modulus: 2^0 … 2^287."""
 
 FACTORS, GROUP = tl.constexpr(8), tl.constexpr(4)
-"""Of each modulus p, 1/p, and 2^14, 2^28, 2^42 modulo p; then patterns of integers: 2^0 to 2^24 and 2^32 to 2^48 modulo
-p, a byte each, and -128 times their sum. And how many moduli have their powers in one word.
+"""For each modulus: p, 1/p, and 2^14, 2^28, 2^42 modulo p; then patterns of integers: 2^0 to 2^24 and 2^32 to 2^48
+modulo p, a byte each, and -128 times their sum. And how many moduli have their powers in one word.
 """
 
 BIAS = tl.constexpr(0x80808080808080)
@@ -67,19 +67,6 @@ def _dot4(bytes4, factors, addend):
     return tl.inline_asm_elementwise(
         "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [bytes4, factors, addend], dtype=tl.int32, is_pure=True, pack=1
     )
-
-
-@triton.jit
-def _signed_byte(word, AT: tl.constexpr):
-    """The byte of a word that stands at AT, counted from the lowest one."""
-    if AT == 0:
-        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x8880;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
-    elif AT == 1:
-        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0x9991;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
-    elif AT == 2:
-        return tl.inline_asm_elementwise("prmt.b32 $0, $1, $1, 0xaaa2;", "=r,r", [word], tl.int32, is_pure=True, pack=1)
-    else:
-        return word >> 24
 
 
 @triton.jit
@@ -162,7 +149,8 @@ def split_tile(
                 of_low = tl.load(of_t + 5).to(tl.int32, bitcast=True)
                 of_high = tl.load(of_t + 6).to(tl.int32, bitcast=True)
                 start = tl.load(of_t + 7).to(tl.int32, bitcast=True)
-                w = _dot4(low, of_low, _dot4(high, of_high, start)) * _signed_byte(word, member)
+                w = _dot4(low, of_low, _dot4(high, of_high, start))
+                w *= (word >> (8 * member)).to(tl.int8).to(tl.int32)
                 # INTEGERS' pattern and the quotient: its last byte is the quotient's.
                 near = tl.fma(w.to(tl.float32), inverse, INTEGERS).to(tl.int32, bitcast=True)
                 r = (w - near * p.to(tl.int32)).to(tl.int8)

@@ -1,8 +1,8 @@
 """Joins of the uncertified entries of a few rows of a strip, from digits of up to 49 moduli (`many_join`).
 
-Where most entries are uncertified, all of them are expanded, and those that are not left as they are: neighbours'
-digits are read together, and nothing passes through memory. Few entries are listed first. So are entries of rows some
-of which need care, or products some of whose inner indices were left apart.
+Where most entries are uncertified, all are expanded, and certified ones left as they are: neighbours' digits are read
+together, and nothing passes through memory. Few entries are listed first. So are entries that this leaves, if some of
+them need care (`join_entries`), and entries to which terms are added that were left apart (`balance`).
 """
 
 import triton
@@ -30,6 +30,10 @@ SHARE = tl.constexpr(16)
 """Rows of a strip whose entries one ticket joins."""
 
 
+CARE = tl.constexpr(1 << 16)
+"""Units in which entries that need care are counted, above those that are proved."""
+
+
 @triton.jit
 def _flagged(words, tiles, i0, m, ROWS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr):
     """1 for each entry of rows from i0 on that is flagged in words (ROWS, COLUMNS / 32) and in a flagged tile."""
@@ -46,8 +50,8 @@ def _join_rows(
     balance, below, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """`join_entries` of the flagged entries of ROWS rows, flags of proved ones taken back. Returns how many there are;
-    or -1 if some need care, and then all flags are as they were.
+    """`join_entries` of the flagged entries of ROWS rows, flags of proved ones taken back. Returns how many are proved,
+    and CARE times how many need care.
     """
     first_digit, plane, pitch = multiple(first_digit, COLUMNS), multiple(plane, COLUMNS), multiple(pitch, COLUMNS)
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
@@ -65,12 +69,11 @@ def _join_rows(
         tl.broadcast_to(j[None, :], [ROWS, COLUMNS]), flagged, terms, balance, below, rest_of(KEPT, below), 0,
         PRECISION, PARTS, False,
     )  # fmt: skip
-    proved = tl.sum(tl.sum(done.to(tl.int32), 1), 0)
-    if tl.max(tl.max((hard & ~done).to(tl.int32), 1), 0) > 0:
-        proved = proved * 0 - 1
-    else:
-        store_flags(flagged & ~done, words, ROWS, COLUMNS)
-    return proved
+    found = tl.sum(tl.sum(done.to(tl.int32) + tl.where(hard & ~done, CARE, 0), 1), 0)
+    # Other threads have read the words that this one stores.
+    tl.debug_barrier()
+    store_flags(flagged & ~done, words, ROWS, COLUMNS)
+    return found
 
 
 @triton.jit(noinline=True)
@@ -80,8 +83,8 @@ def _join_listed(
     n, i0, j0, terms, q, left_bits, right_bits, balance, below, kept, part, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`join_entries` of the flagged entries of SHARE rows, flags of proved ones taken back. Returns how many there
-    are.
+    """`join_entries` of the flagged entries of SHARE rows, flags of proved ones taken back. Returns how many are
+    proved.
     """
     flagged = tl.reshape(_flagged(words, tiles, i0, m, SHARE, TILE, STRIP, COLUMNS), [SHARE * COLUMNS])
     order = tl.cumsum(flagged, 0) - flagged
@@ -151,8 +154,6 @@ def join_task(
     word = (batch * PARTS + part) * words + strip * blocks + block
     tiles = tiles_of(flags, word, (strip < words // blocks) & (block < blocks) & (batch < batches))
     if tiles != 0:
-        # Threads may still read the list of the task before.
-        tl.debug_barrier()
         i0, j0 = i_first + first, block * COLUMNS
         of_task = entry_flags + (word * STRIP + i0 % STRIP) * (COLUMNS // 32)
         many = tl.sum(tl.sum(_flagged(of_task, tiles, i0, m, SHARE, TILE, STRIP, COLUMNS), 1), 0)
@@ -186,8 +187,8 @@ def join_task(
                             PRECISION, PARTS, SIZE // COLUMNS, TILE, STRIP, COLUMNS,
                             5 + which if which < 2 else LIMBS,
                         )  # fmt: skip
-                        proved += tl.maximum(some, 0)
-                        listing = listing | (some < 0)
+                        proved += some % CARE
+                        listing = listing | (some >= CARE)
         if listing & (many > 0):
             tl.debug_barrier()
             proved += _join_listed(

@@ -1,7 +1,8 @@
 """Tickets of work that programs of one kernel share, and stages that wait for each other.
 
 Tickets are numbered in the order of the work. A program waits only for work with earlier tickets, and the programs that
-hold those tickets are already running. So the kernel cannot deadlock, however few of its programs run at the same time.
+hold those tickets are already running. They tell what they have finished before they wait themselves, and at their end.
+So the kernel cannot deadlock, however few of its programs run at the same time.
 """
 
 import triton
@@ -16,8 +17,8 @@ def take(tickets):
 
 @triton.jit
 def finished(done, count):
-    """Tell that the work of so many tickets is done: what any thread of the program stored is seen by whoever
-    `wait_for`s.
+    """Tell that the work of so many tickets is done, all that were not told before: what any thread of the program
+    stored is seen by whoever `wait_for`s. A program tells before it waits.
     """
     tl.debug_barrier()
     tl.atomic_add(done, count, sem="release")
