@@ -21,12 +21,17 @@ from prismm.testing import HOSTILE
 CPU = torch.device("cpu")
 
 
+def powers_of(table):
+    """(systems, moduli, powers): a word of the table holds a byte each of four moduli."""
+    words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])
+    return (words & 255).astype(np.uint8).view(np.int8).reshape(len(words), -1, words.shape[-1]).astype(int)
+
+
 @pytest.mark.parametrize("precision", [53, 24])
 def test_tables_are_powers_weights_and_products_of_integers(precision):
     """Σ y·(P/q) of the digits y = c·(P/q)^-1 is c modulo P, limb by limb."""
     table, chosen = many_tables(precision, CPU), coprime_moduli(256, MOST_MODULI)
-    words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])  # a byte each of four moduli
-    powers = (words & 255).astype(np.uint8).view(np.int8).reshape(len(words), -1, words.shape[-1]).astype(int)
+    powers = powers_of(table)
     for r, moduli in enumerate(SYSTEMS[precision]):
         whole = math.prod(chosen[:moduli])
         for t in (0, 1, moduli // 2, moduli - 1):
@@ -59,8 +64,7 @@ def test_residues_of_bytes_fit_in_a_byte():
     """What `many_split` does on NVIDIA's GPUs, wherever its quotient is next to a half: no residue is too large."""
     table = many_tables(53, CPU)
     base, patterns = table.base.numpy(), table.base.numpy()[:, 5:].copy().view(np.int32)
-    words = table.powers.numpy()[:, :, None, :] >> (8 * np.arange(4)[:, None])
-    powers = np.abs((words & 255).astype(np.uint8).view(np.int8).reshape(len(words), -1, words.shape[-1]).astype(int))
+    powers = np.abs(powers_of(table))
     for t, p in enumerate(coprime_moduli(256, MOST_MODULI)):
         of_bytes = np.abs(patterns[t, :2].copy().view(np.int8).astype(int))
         most = int(128 * of_bytes[:6].sum() + 33 * of_bytes[6]) * int(powers[:, t].max())

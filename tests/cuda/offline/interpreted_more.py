@@ -138,7 +138,7 @@ def split(
 
 
 def residues(bits: int, nvidia: bool, seed: int) -> dict[str, int]:
-    """How many residues of scaled integers are wrong, by all moduli. Bytes of some are all at an end of their range."""
+    """How many residues of scaled integers are wrong, of all moduli. Some integers have only largest or least bytes."""
     rng, chosen, vectors, depth = np.random.default_rng(seed), coprime_moduli(256, MOST_MODULI), 4, 16
     ends = [(1 << 53) - 1, 0x1F808080808080, 0x1F7F7F7F7F7F7F, 0x10000000000000, 0x1FFFFFFFFFFF7F, 0x10808080807F7F]
     whole = rng.integers(1 << 52, 1 << 53, (vectors, depth))

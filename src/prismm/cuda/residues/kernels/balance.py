@@ -61,7 +61,7 @@ its rounding is sure; and facts of it.
 
 UNDECIDED, IN_VAIN, DEEP, ODDS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4), tl.constexpr(8)
 """Facts, a bit each: twice float64's precision does not decide the entry; its row and column are `too_wide` as they
-are, or however they are balanced. Then, in units of ODDS, the x for which chance makes one in 2^x such entries
+are, or however they are balanced. The multiple of ODDS in it is the x for which chance makes one in 2^x such entries
 BY_A_HAIR.
 """
 

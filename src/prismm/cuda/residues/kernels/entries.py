@@ -130,9 +130,9 @@ def doubled_by_itself(
     """`doubled` of some entries, each with its largest product as the unit, for entries far below their rows' and
     columns' largest elements. a, b, part: (ENTRIES, 1).
 
-    A lane's unit is its largest product until then. Whenever it grows, sums are multiplied by a power of two: those
-    below 2^-1000 are left out, and what is below 2^-1074 is rounded. All these losses together are smaller than what
-    `error_of_sums` allows for underflow.
+    A lane's unit is its largest product so far. Whenever it grows, the lane multiplies its sums by a power of two. A
+    power below 2^-1000 counts as 0, and a sum that gets smaller than 2^-1074 is rounded. `error_of_sums` allows more
+    for underflow than all these losses together.
     """
     lanes = tl.arange(0, LANES)[None, :]
     top = tl.full([ENTRIES, LANES], -5000, tl.int32)

@@ -61,7 +61,9 @@ for each element that is measured anew.
 """
 
 NO_CHANCE, FEW = tl.constexpr(60), tl.constexpr(3)
-"""Instead of larger odds; and how many entries of a sample may be near what rounds them beyond those by chance."""
+"""Larger odds are told as NO_CHANCE. FEW more entries of a sample than chance makes may be BY_A_HAIR and count as
+ordinary ones.
+"""
 
 SPARE = tl.constexpr(6)
 """Bits beyond half an ulp that a method must have of an entry, so that 1 in 2^6 is left at most."""
@@ -137,7 +139,7 @@ def _vote(
         ample = tl.abs(s + c) > error * (4.0 * 2.0**PRECISION)
         near = (proved == 0) & ample
         kind += tl.where(near, BY_A_HAIR, ORDINARY_ENTRY)
-        # A sum is as likely anywhere within half an ulp, which is above 2^-(PRECISION + 1)·|s + c|, of what rounds it.
+        # Half an ulp is above 2^-(PRECISION + 1)·|s + c|, and what rounds a sum may lie anywhere within it.
         odds = tl.maximum(exponent_field(tl.abs(s + c)) - exponent_field(error) - PRECISION - 2, 0)
         facts += tl.where(ample, tl.minimum(odds, NO_CHANCE), NO_CHANCE) * ODDS
         of_row += (batch % row_batches * m + i).to(tl.int32)
@@ -215,8 +217,8 @@ def _count(some, least):
 
 @triton.jit
 def _but_by_chance(kind, facts):
-    """Kinds of entries. Those that are BY_A_HAIR are ordinary ones if they are no more than chance makes and FEW: where
-    twice float64's precision has hardly more bits than enough, some sums are always near what rounds them.
+    """Kinds of entries. All that are BY_A_HAIR become ordinary ones if there are at most FEW more of them than chance
+    makes: if twice float64's precision has hardly more bits than an entry needs, chance leaves some undecided.
     """
     near = kind == BY_A_HAIR
     by_chance = tl.sum(tl.where(kind > 0, tl.exp2(-(facts // ODDS).to(tl.float32)), 0.0), 0)

@@ -8,8 +8,8 @@ quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
-Where operands lost bits, five or six leading limbs suffice (`leading_limbs`), of which the first four that are left
-are summed in twice float64's precision (`_expanded_shortly`).
+Where operands lost bits, five or six leading limbs suffice (`leading_limbs`). `_expanded_shortly` adds the first four
+of them that are not shifted out, in twice float64's precision.
 
 Operations: 7 to 11 per entry and modulus, about 250 per entry, and 400 more where rounding takes integers.
 """
@@ -47,11 +47,13 @@ BOUNDED = tl.constexpr(8)
 """Added to the number of limbs that are shifted out, which is smaller, as a second fact in the same number."""
 
 EXPANDED, JOINED = tl.constexpr(1024), tl.constexpr(512)
-"""Entries of a list or of whole rows that are expanded at once, at most; entries of a list that are joined at once."""
+"""One call expands up to EXPANDED entries, of a list or of whole rows. One call joins up to JOINED entries of a
+list.
+"""
 
 SEVEN = tl.constexpr(7)
-"""Moduli whose digits are read together. Where a number of moduli is no multiple of it, the last digit is read again,
-times 0.
+"""The digits of so many moduli are read together. If the number of moduli is no multiple of SEVEN, the last digit is
+read again and multiplied by 0.
 """
 
 
@@ -106,7 +108,7 @@ def rest_of(kept, below):
 
 @triton.jit
 def _expanded_shortly(x0, x1, x2, x3):
-    """h + m, of leading limbs alone: differs from the limbs' number by less than 2^-91·|h|.
+    """h + m, which differs from the number that the limbs stand for by less than 2^-91·|h|.
 
     If the first limb is 0, so are all but the second, and h is exact. Otherwise, with a = x0·2^80 and b = x1·2^40,
     a + b = s + e exactly, and |s| >= 2^79, as |x1| <= 2^39. The sum of the other limbs is below 2^39 + 1, rounded by
@@ -153,7 +155,7 @@ def expansion(
     w, last = system + CONSTANTS, moduli - 1
     if TOGETHER:
         for t in tl.range(0, moduli, SEVEN):
-            # Behind the last modulus, its digits stand for others, whose weights are 0.
+            # There are no digits behind those of the last modulus, so these are read instead. Their weights are 0.
             d0 = tl.load(digits + wide(plane) * t + offset)
             d1 = tl.load(digits + wide(plane) * tl.minimum(t + 1, last) + offset)
             d2 = tl.load(digits + wide(plane) * tl.minimum(t + 2, last) + offset)

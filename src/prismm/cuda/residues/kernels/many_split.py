@@ -1,9 +1,9 @@
 """Residues of many moduli: vectors with up to 286 bits each, for products that are made again (`many`).
 
 A' = RN(2^s·a) with s = bits - e for |a| < 2^e, to even, so |A'| <= 2^bits. Of operands that were balanced (`balance`)
-a·2^±g stands for a, and 0 where an inner index does not count. An element is a significand m of up to 2^53,
-which loses its last bits where they lie below the unit, times a power of two 2^x. Modulo p, without error, on NVIDIA's
-GPUs, which sum four products of bytes at once:
+a·2^±g stands for a, and 0 where an inner index does not count. An element is a significand m of up to 2^53, which
+loses its last bits where they lie below the unit, times a power of two 2^x. NVIDIA's GPUs have an instruction that adds
+four products of bytes. With it they compute an element modulo p without error:
 
     s = Σ b(i)·(2^8i mod p), ±m = Σ b(i)·2^8i in seven balanced bytes, -128 <= b(i) < 128 (`BIAS` makes them), |b(6)| <=
         33, factors of at most 127 (for p = 256 the first is 1, the others 0): |s| <= 801·127;
@@ -12,7 +12,7 @@ GPUs, which sum four products of bytes at once:
         < p/2 + 0.78, which is below 128 for odd p <= 253. For p = 255 all 2^8i are 1, so |s| <= 801,
         |w| <= 801·127 and |r| <= p/2 + 2^-7 < 128. For p = 256 a byte has the same residue as the number.
 
-Elsewhere, in float32:
+Other GPUs compute it in float32:
 
     s = c0 + c1·(2^14 mod p) + c2·(2^28 mod p) + c3·(2^42 mod p), parts of 14 bits, factors of at most 128: |s| < 2^23;
     r = s - p·rint(s·(1/p)), |r| <= p/2 + 1, as the computed quotient is off by less than 2^23/p·2^-22 <= 2/p;
@@ -37,8 +37,9 @@ POWERS = tl.constexpr(288)
 """Powers of two that a table has of each modulus: 2^0 … 2^287."""
 
 FACTORS, GROUP = tl.constexpr(8), tl.constexpr(4)
-"""For each modulus: p, 1/p, and 2^14, 2^28, 2^42 modulo p; then patterns of integers: 2^0 to 2^24 and 2^32 to 2^48
-modulo p, a byte each, and -128 times their sum. And how many moduli have their powers in one word.
+"""A row of the table of moduli has so many numbers: p, 1/p, and 2^14, 2^28, 2^42 modulo p; then the patterns of three
+integers, which are 2^0 to 2^24 and 2^32 to 2^48 modulo p, a byte each, and -128 times the sum of these bytes. One word
+of a table of powers serves GROUP moduli.
 """
 
 BIAS = tl.constexpr(0x80808080808080)

@@ -1,8 +1,9 @@
 """Joins of the uncertified entries of a few rows of a strip, from digits of up to 49 moduli (`many_join`).
 
-Where most entries are uncertified, all are expanded, and certified ones left as they are: neighbours' digits are read
-together, and nothing passes through memory. Few entries are listed first. So are entries that this leaves, if some of
-them need care (`join_entries`), and entries to which terms are added that were left apart (`balance`).
+If most entries are uncertified, all of them are expanded, and the certified ones keep their values. Then one load reads
+the digits of neighbours, and nothing passes through memory. Otherwise the uncertified entries are listed first. A list
+also serves what is left if some entries need care (`join_entries`), and sums some of whose terms were left apart
+(`balance`).
 """
 
 import triton
