@@ -1,16 +1,18 @@
 """What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
 
-Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--check]; writes
-results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts. All families of
+Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--gemm] [--check]; writes
+results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts of products. All families of
 `prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform in ±20, ±200 and ±500, subnormal operands and results,
 cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times their inverses, banded and sparse ones. --check fails
 where a family takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the
-median.
+median. --gemm: of sums ¾·AB - ¾·C, where C is AB as float64 has it, each entry times a number between ½ and 1, so that
+bits cancel.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -134,13 +136,29 @@ def seconds(call: Callable[[], Any], device: str) -> float:
     return (time.perf_counter() - start) / count
 
 
+def with_addend(a: Any, b: Any, device: str, gemm: bool) -> tuple[Any, ...]:
+    """The operands of a call: two, or three of a sum."""
+    if not gemm:
+        return a, b
+    share = np.random.default_rng(len(a)).uniform(0.5, 1.0, (len(a), b.shape[1]))
+    with np.errstate(all="ignore"):
+        return a, b, (a @ b) * on_device(share, device)
+
+
+def multiply(*operands: Any, **keywords: Any) -> Any:
+    """A product of two, or a sum of three."""
+    if len(operands) == 2:
+        return prismm.matmul(*operands, **keywords)
+    return prismm.gemm(*operands, alpha=0.75, beta=-0.75, **keywords)
+
+
 def compare(
-    a: Any, b: Any, normal: Pair, keywords: dict[str, Any], device: str, repeats: int
+    given: tuple[Any, ...], normal: tuple[Any, ...], keywords: dict[str, Any], device: str, repeats: int
 ) -> tuple[list[float], ...]:
     """Times of a family and of normal data, and of the family's native product, taken in turns."""
     times: tuple[list[float], ...] = ([], [], [])
     calls: list[Callable[[], Any]] = [
-        lambda: prismm.matmul(a, b, **keywords), lambda: prismm.matmul(*normal, **keywords), lambda: a @ b,
+        lambda: multiply(*given, **keywords), lambda: multiply(*normal, **keywords), lambda: given[0] @ given[1],
     ]  # fmt: skip
     for turn in range(repeats + 1):
         for call, found in zip(calls, times, strict=True):
@@ -159,6 +177,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="workers on a CPU")
     parser.add_argument("--repeats", type=int, default=5, help="calls of each, interleaved")
     parser.add_argument("--only", nargs="+", help="families, all by default")
+    parser.add_argument("--gemm", action="store_true", help="sums with C instead of products")
     parser.add_argument("--check", action="store_true", help="fail where the law is broken")
     chosen = parser.parse_args()
     warm_up()
@@ -173,9 +192,10 @@ def main() -> None:
     threads = {"threads": chosen.threads} if chosen.device == "cpu" else {}
     for n in chosen.n:
         made = families(n)
-        normal: Any = tuple(on_device(x, chosen.device) for x in made["normal"]())
-        for call, keywords in CALLS.items():
-            ratios = []
+        usual_pair = (on_device(x, chosen.device) for x in made["normal"]())
+        normal = with_addend(*usual_pair, chosen.device, chosen.gemm)
+        for kind, keywords in CALLS.items():
+            call, ratios = f"gemm {kind}" if chosen.gemm else kind, []
             for family, make in made.items():
                 if chosen.only and family not in chosen.only:
                     continue
@@ -183,12 +203,16 @@ def main() -> None:
                     made_here = make()
                 if not all(np.isfinite(x).all() for x in made_here):
                     continue  # inverses may overflow
-                a, b = (on_device(x, chosen.device) for x in made_here)
+                operands = with_addend(
+                    *(on_device(x, chosen.device) for x in made_here), chosen.device, chosen.gemm
+                )  # fmt: skip
+                if not bool((operands[-1] - operands[-1] == 0.0).all()):
+                    continue  # a C that is not finite
                 given = {**keywords, **threads}
-                took, usual, native = compare(a, b, normal, given, chosen.device, chosen.repeats)
-                report = prismm.matmul(a, b, full_output=True, **given)[1]
+                took, usual, native = compare(operands, normal, given, chosen.device, chosen.repeats)
+                report = multiply(*operands, full_output=True, **given)[1]
                 times = statistics.median(x / y for x, y in zip(took, usual, strict=True))
-                predicted = prismm.explain(a, b, **given).predicted_seconds
+                predicted = math.nan if chosen.gemm else prismm.explain(*operands, **given).predicted_seconds
                 ratios.append(times)
                 rows.append({
                     "device": chosen.device, **card, "threads": chosen.threads, "n": n, "call": call, "family": family,
@@ -199,7 +223,7 @@ def main() -> None:
                     "paths": " ".join(f"{path}:{count}" for path, count in sorted(report.paths.items())), **common,
                 })  # fmt: skip
                 print(
-                    f"{n:5d} {call:18s} {family:24s} {times:6.2f}x {rows[-1]['ms']:9.1f} ms, predicted "
+                    f"{n:5d} {call:23s} {family:24s} {times:6.2f}x {rows[-1]['ms']:9.1f} ms, predicted "
                     f"{1e3 * predicted:7.1f}  {report.paths}",
                     flush=True,
                 )
@@ -207,7 +231,7 @@ def main() -> None:
                     broken.append(f"{family}, n = {n}, {call}: {times:.1f} times normal data")
                 path = write(name, rows, key)
             middle = statistics.median(ratios)
-            print(f"{n:5d} {call:18s} median {middle:.2f}x, worst {max(ratios):.2f}x", flush=True)
+            print(f"{n:5d} {call:23s} median {middle:.2f}x, worst {max(ratios):.2f}x", flush=True)
             if middle > 3.0:
                 broken.append(f"the median, n = {n}, {call}: {middle:.1f} times normal data")
     print(path)

@@ -125,6 +125,7 @@ def _lines(program: Program) -> Iterator[str]:
         fork = "fork " if getattr(launch, "forked", False) else ""
         name = type(launch).__name__.strip("_").lower()
         if hasattr(launch, "kernel"):
+            assert launch.stage  # which a report asks for
             grid = "x".join(map(str, launch.grid))
             arguments = ", ".join(map(_text, launch.arguments))
             constants = ", ".join(f"{key}={_text(x)}" for key, x in sorted(launch.constants.items()))

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 import prismm
-from prismm.cuda.device import Device
+from prismm.cuda.device import COUNTS, Device
 from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.residues import recompute
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
 from tests.cuda.harness.evidence import tell
@@ -17,6 +18,8 @@ from tests.cuda.harness.programs import beside_cublas, sum_program
 
 DEVICE = Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
+AGAIN = [0]
+"""Entries of the last sum that more moduli recomputed."""
 
 
 def made(a, b, c, alpha, beta, scheme, target, in_place=False, product=None):
@@ -39,7 +42,9 @@ def made(a, b, c, alpha, beta, scheme, target, in_place=False, product=None):
             product = prismm.matmul(a.astype(kind), b.astype(kind), accuracy="correctly-rounded")
         own = torch.from_numpy(product)
         workspace = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
-    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=workspace)
+    memory = beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=workspace)
+    counters = memory[: 8 * (COUNTS + recompute.COUNTERS)].view(torch.int64)[COUNTS:]
+    AGAIN[:] = [int(counters[recompute.AGAIN_FIRST] + counters[recompute.AGAIN_LAST]) if products is None else 0]
     return out[0].numpy()
 
 

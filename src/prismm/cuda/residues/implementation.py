@@ -20,7 +20,7 @@ from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda.blocks import Blocks, Cut, blocks_within
 from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import COUNTS, FP8, INT8, Device
-from prismm.cuda.gemm.launches import combine_digits
+from prismm.cuda.gemm.launches import allocate_sum_flags, combine_digits, recompute_sums
 from prismm.cuda.implementation import Composite, Job, Statistics
 from prismm.cuda.launch.arguments import LEFT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
@@ -36,6 +36,7 @@ from prismm.cuda.residues.recompute import (
     AGAIN_LAST,
     COUNTERS,
     COUNTERS_APART,
+    freed_bytes,
     held_bytes,
     recompute,
     taken_bytes,
@@ -123,11 +124,9 @@ class Implementation(Composite):
             if same == [rows, columns]:
                 return Blocks(rows, columns, more, strassen=True, reasons=(_REASON,))
         batches = max(1, min(problem.count, _MOST_BATCHES, cuda_blocks.LARGE // max(1, each)))
-        held = (
-            0
-            if problem.summed
-            else held_bytes(rows, columns, max(1, problem.k), moduli, parts, batches, test, device, split)
-        )
+        held = held_bytes(
+            rows, columns, max(1, problem.k), moduli, parts, batches, test, device, split, summed=problem.summed
+        )  # fmt: skip
         reasons = (_FP8_GUESS,) if engine == FP8 and not rates.tuning.fp8 else ()
         return Blocks(rows, columns, each * batches + held, batches, reasons=reasons)
 
@@ -329,7 +328,11 @@ def _queue_some(
                     on_diagonal = lower and i * rows == j * columns
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
                     into = target.block(i * rows, rows, j * columns, columns)
-                    flags = None if job.problem.summed else allocate_flags(program, into, test)
+                    summed = job.problem.summed
+                    flags = None if summed else allocate_flags(program, into, test)
+                    flags_of_sum = allocate_sum_flags(program, into) if summed else None
+                    state = job.counts.at(next(counters), (1,), (1,))
+                    of_block = addend and addend.block(i * rows, rows, j * columns, columns)
                     # What recomputes uncertified entries takes the place of residues and digits.
                     with program.scope():
                         products = None
@@ -353,22 +356,27 @@ def _queue_some(
                             digits = cuda_strassen.add_products(program, products, *sizes, table)
                         operands = row_blocks[i], column_blocks[j], split_a, split_b
                         if flags is None:
-                            of_block = addend and addend.block(i * rows, rows, j * columns, columns)
+                            assert flags_of_sum is not None
                             combine_digits(
-                                program, digits, into, of_block, *operands, table, test, job.counts, device,
+                                program, digits, into, of_block, row_blocks[i], split_a, split_b, table, test,
+                                flags_of_sum, lower=on_diagonal,
+                            )  # fmt: skip
+                        else:
+                            join_digits(
+                                program, digits, into, *operands, table, test, job.counts, state, flags, device,
                                 lower=on_diagonal,
                             )  # fmt: skip
-                            continue
-                        state = job.counts.at(next(counters), (1,), (1,))
-                        join_digits(
-                            program, digits, into, *operands, table, test, job.counts, state, flags, device,
-                            lower=on_diagonal,
-                        )  # fmt: skip
                     splits = job.prepared[0] is None and not one_matrix, job.prepared[1] is None
-                    taken = taken_bytes(
-                        *sizes, row_blocks[i].terms, table.moduli, left.parts, target.batch, test, splits
-                    )  # fmt: skip
-                    recompute(program, into, *operands, table, test, job.counts, state, flags, taken, device)
+                    shape = *sizes, row_blocks[i].terms, table.moduli, left.parts
+                    if flags is None:
+                        assert flags_of_sum is not None
+                        recompute_sums(
+                            program, into, of_block, *operands, table, test, job.counts, state, flags_of_sum,
+                            target.batch * freed_bytes(*shape, splits), device,
+                        )  # fmt: skip
+                    else:
+                        taken = taken_bytes(*shape, target.batch, test, splits)
+                        recompute(program, into, *operands, table, test, job.counts, state, flags, taken, device)
     return of_rows, of_columns
 
 

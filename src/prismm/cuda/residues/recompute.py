@@ -23,6 +23,8 @@ from prismm.cuda.residues.tables import join_constants
 from prismm.cuda.views import _ceil
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import torch
 
     from prismm.core.problem import Problem
@@ -48,6 +50,9 @@ MOST_MAGNITUDES = 1 << 17
 """Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them, and
 nothing is made again by more moduli.
 """
+
+SUM_STRIP = 64, 128
+"""Rows and columns of a strip of gemm's entries that are made again."""
 
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up; and those of more moduli."""
@@ -279,32 +284,58 @@ def recompute(
     # One memory serves both: all strips are certified before the first entry is expanded.
     sums = BufferView(expansions.base, expansions.offset, torch.int32) if by_magnitudes else places[0]
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
-    panels = panels_of(out.m, out.n, left.terms, batches, taken, test.precision)
-    pitch = _ceil(left.terms, depth)
     listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
-    space_bytes = max(space_of(panels, left.terms), listed_bytes) if again else 1
-    space = program.allocate(torch.int8, space_bytes)
-    listed = program.allocate(torch.int32, programs, LISTED * 32 * width)
-    vectors = left.batch * left.vectors + right.batch * right.vectors
-    measures = program.allocate(torch.int32, measured(vectors, a.terms))
-    many = many_tables(test.precision, table.left.device)
+    arguments, space_bytes = again_arguments(
+        program, out, a, left, right, table, test, taken, programs, 32 * width, expansions, listed_bytes, again=again
+    )
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     strides = tuple(parts * step for step in out.strides)
     program.launch(
         strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
         of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        space, listed, expansions, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
-        rungs(left.terms, panels, table.left.device), _seconds(SECONDS, table.left.device), left.vectors,
-        right.vectors, a.terms, depths,
-        left.terms, table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough,
-        MANY_UNCERTIFIED,
-        min(-(-batches * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1), pitch, min(space_bytes // 8, 2**31 - 1),
-        units, PRECISION=test.precision,
+        *arguments, left.vectors, right.vectors, a.terms, depths, left.terms, table.fraction_bits(left.terms), across,
+        words, batches, left.batch, right.batch, enough, MANY_UNCERTIFIED, many_of_all(out, parts),
+        _ceil(left.terms, depth), min(space_bytes // 8, 2**31 - 1), units, PRECISION=test.precision,
         PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
         HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
         MAGNITUDES=by_magnitudes, AGAIN=again, NVIDIA=device.nvidia, num_warps=UNCERTIFIED_WARPS,
         enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
     )  # fmt: skip
+
+
+def many_of_all(out: Result, parts: int) -> int:
+    """Uncertified entries of a result that may be worth more moduli, at least."""
+    return min(-(-out.batch * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1)
+
+
+def again_arguments(
+    program: Program, out: Result, a: Vectors, left: SplitVectors, right: SplitVectors, table: Tables,
+    test: CertificateTest, taken: int, programs: int, columns: int, expansions: BufferView, least: int, *, again: bool,
+) -> tuple[tuple[Any, ...], int]:  # fmt: skip
+    """The arguments `space` to `seconds` of `kernels.many.make_again`, workspace allocated, and bytes of `space`.
+
+    Args:
+        program, out, a, left, right, table, test, taken: as of `recompute`.
+        programs, columns: of the launch, and of a strip.
+        expansions: what is allocated for expansions.
+        least: bytes of `space` at least.
+        again: whether anything may be made again, else there is nearly no space.
+    """
+    import torch
+
+    device = table.left.device
+    panels = panels_of(out.m, out.n, left.terms, out.batch, taken, test.precision)
+    space_bytes = max(space_of(panels, left.terms), least) if again else 1
+    space = program.allocate(torch.int8, space_bytes)
+    listed = program.allocate(torch.int32, programs, LISTED * columns)
+    vectors = left.batch * left.vectors + right.batch * right.vectors
+    measures = program.allocate(torch.int32, measured(vectors, a.terms))
+    many = many_tables(test.precision, device)
+    arguments = (
+        space, listed, expansions, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
+        rungs(left.terms, panels, device), _seconds(SECONDS, device),
+    )  # fmt: skip
+    return arguments, space_bytes
 
 
 def _shared_bytes(strip: int, columns: int, *, by_magnitudes: bool, again: bool) -> int:
@@ -377,6 +408,32 @@ def recompute_bytes(
     return found
 
 
+def sum_again_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
+    split: tuple[bool, bool],
+) -> int:  # fmt: skip
+    """Bytes that gemm's entries that are made again take for so many matrices, where residues and digits were."""
+    if test.mode == RAW or parts * k > MOST_MAGNITUDES:
+        return 0
+    programs = sum_programs(rows, columns, parts, batches, device)
+    strip, block = SUM_STRIP
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    found = (
+        words * (4 + strip * block // 8)
+        + programs * (4 * LISTED * SUM_STRIP[1] + 32 * EXPANDED)
+        + 4 * measured(batches * (rows + columns), k)
+    )
+    taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
+    return found + space_of(panels_of(rows, columns, parts * k, batches, taken, test.precision), parts * k)
+
+
+def sum_programs(rows: int, columns: int, parts: int, batches: int, device: Device) -> int:
+    """Programs that make gemm's entries again: no more than run at once, nor than strips have shares."""
+    strip, block = SUM_STRIP
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    return min(2 * device.programs, words * (strip // UNCERTIFIED_ROWS))
+
+
 def strip_list_bytes(rows: int) -> int:
     """Bytes of the list of what remains at the end, in the place of residues and digits, a strip of so many rows."""
     return 8 * -(-rows // UNCERTIFIED_ROWS) * MANY_UNCERTIFIED
@@ -417,12 +474,15 @@ def workspace_bytes(
 
 def held_bytes(
     rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
-    split: tuple[bool, bool] = (True, True),
+    split: tuple[bool, bool] = (True, True), *, summed: bool = False,
 ) -> int:  # fmt: skip
     """Bytes of workspace that a join of so many matrices, and what comes after it, take beyond the residues and digits
-    whose place that takes.
+    whose place that takes. summed: into gemm's sum.
     """
     freed = freed_bytes(rows, columns, k, moduli, parts, split)
+    if summed:
+        again = sum_again_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
+        return max(0, again - batches * freed)
     taken = batches * max(freed, magnitudes_bytes(rows, columns, k, parts, test))
     recomputing = recompute_bytes(rows, columns, k, moduli, parts, batches, test, device, split)
     joining = joining_bytes(rows, columns, parts, batches, test, device)

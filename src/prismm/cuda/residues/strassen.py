@@ -76,8 +76,8 @@ def workspace_bytes(
     statistics = STATISTICS * 8 * (rows + columns)
     joined, recomputing = math.prod(digits_shape(rows, columns, planes)), 0
     if summed:
-        flags = 0
-        joined += 4 * parts * rows * -(-columns // 32)
+        flags = 4 * parts * rows * -(-columns // 32)
+        recomputing = recompute.sum_again_bytes(rows, columns, k, moduli, parts, 1, test, device, split)
     else:
         flags = recompute.flags_bytes(rows, columns, parts, test)
         joined += recompute.joining_bytes(rows, columns, parts, 1, test, device)

@@ -18,8 +18,9 @@ from prismm.cuda.kernels.exact import (
 )
 from prismm.cuda.kernels.expansion import rounded_alike
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
-from prismm.cuda.residues.kernels.entries import error_of_sums, sum_in_lanes
-from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms
+from prismm.cuda.residues.kernels.entries import error_of_sums, sum_in_lanes, sums_by_themselves, the_one
+from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms, spread
+from prismm.cuda.residues.kernels.many_sum import total
 from prismm.cuda.residues.kernels.repair import (
     EXACT,
     NATIVE,
@@ -171,6 +172,29 @@ def _in_two(
 
 
 @triton.jit
+def _by_itself(
+    a, a_step, b, b_step, c, k, part, alpha, beta, beta_i, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    ADDEND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`_in_two` of a sum with a real alpha, in units of the entry's largest product, for entries far below their row's
+    and column's largest elements; exact where no product is not zero. c: where C's entry stands. Factors that are not
+    finite prove nothing.
+    """
+    one = tl.zeros([1, 1], tl.int32)
+    s, low, exponent, size, steps = sums_by_themselves(a + one, a_step, b + one, b_step, k, part + one, PARTS, 1, BLOCK)
+    h, m = two_sum(s, low)
+    bound = tl.where(size == 0.0, 0.0, error_of_sums(size, steps))
+    of_c = c + tl.zeros([1], tl.int32) if ADDEND else None
+    h, m, t, bound, exponent, sure = total(
+        h, m, h * 0.0, bound, exponent, h != h, alpha, beta, beta_i, of_c, h == h, part, PARTS
+    )
+    value, alike = rounded_alike(h, m, spread(bound, m, t), exponent, PRECISION)
+    finite = h * 0.0 + (alpha * 0.0 + beta * 0.0 + beta_i * 0.0) == 0.0
+    sure = sure & alike & ((tl.abs(h) > 1e-100) | (bound == 0.0)) & finite
+    return the_one(value), tl.max(sure.to(tl.int32), 0) > 0
+
+
+@triton.jit
 def special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS: tl.constexpr):
     """What IEEE's sum gives of terms that are Inf or NaN, from signs; 0 where none is."""
     value = _signed(f0, s0) + _signed(f2, c0)
@@ -214,6 +238,7 @@ def _recompute_entry(
             s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
             if PARTS == 2:
                 s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
+    alpha, beta = f0, f2
     if PARTS == 2:
         # (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y.
         real = part == 0
@@ -235,6 +260,11 @@ def _recompute_entry(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK
             )  # fmt: skip
             path = tl.full([], EXACT, tl.int32)
+        if not proved:
+            if g0 == 0.0:
+                value, proved = _by_itself(
+                    a, a_step, b, b_step, c, k, part, alpha, beta, g2, PRECISION, PARTS, ADDEND, BLOCK
+                )  # fmt: skip
     if not proved:
         value = _exact(
             a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, False, BLOCK

@@ -71,6 +71,9 @@ ORDINARY_ENTRY, BY_A_HAIR = tl.constexpr(1), tl.constexpr(2)
 NORM_BITS = tl.constexpr(20)
 """Norms are in units of 2^(E - 20)."""
 
+SIGN_ALONE = tl.constexpr(2.0**-900)
+"""Stands for a term that only breaks ties, with its sign (`with_product`)."""
+
 MOST_BITS = tl.constexpr(286)
 """That a side may have."""
 
@@ -459,7 +462,6 @@ def with_product(h, m, t, x, y, exponent):
 
     x·y = p + r without error. A small product, below 2^-600, only breaks ties where it is the only one, and none is
     middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
-    Four sweeps of TwoSum leave the sum of five numbers as it is.
     """
     fx, ex = fraction(x)
     fy, ey = fraction(y)
@@ -468,16 +470,24 @@ def with_product(h, m, t, x, y, exponent):
     by = ex + ey - exponent
     there = p != 0.0
     small = (by < -600) & there
-    factor = power_of_two(tl.where(small, -900, tl.minimum(tl.maximum(by, -900), 900)))
+    factor = tl.where(small, SIGN_ALONE, power_of_two(tl.minimum(tl.maximum(by, -900), 900)))
     r = tl.where(small, 0.0, r * factor)
     p = tl.where(small, tl.where(p > 0.0, 1.0, -1.0), p) * factor
     proved = ((by <= 900) | (p == 0.0)) & ((h != 0.0) | (small == 0))
-    v0, v1, v2, v3, v4 = h, p, m, r, t
+    h, m, t, error, apart = distilled(h, p, m, r, t)
+    middling = (by < -400) & there & (small == 0)
+    return h, m, t, error, proved & apart, small, middling
+
+
+@triton.jit
+def distilled(v0, v1, v2, v3, v4):
+    """(h, m, t, error, proved): h + m + t is within error of the sum of five numbers, with |m| <= ulp(h)/2 and |t| <=
+    ulp(m)/2, where proved. Four sweeps of TwoSum leave that sum as it is.
+    """
     for _ in tl.static_range(4):
         s, v4 = two_sum(v3, v4)
         s, v3 = two_sum(v2, s)
         s, v2 = two_sum(v1, s)
         v0, v1 = two_sum(v0, s)
-    proved = proved & (v0 + v1 == v0) & (tl.where(v1 != 0.0, v1 + v2 == v1, v0 + v2 == v0))
-    middling = (by < -400) & there & (small == 0)
-    return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved, small, middling
+    proved = (v0 + v1 == v0) & (tl.where(v1 != 0.0, v1 + v2 == v1, v0 + v2 == v0))
+    return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved

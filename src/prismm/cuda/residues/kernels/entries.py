@@ -123,12 +123,11 @@ def _down(by):
 
 
 @triton.jit
-def doubled_by_itself(
-    a, a_step, b, b_step, k, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, ENTRIES: tl.constexpr,
-    LANES: tl.constexpr,
+def sums_by_themselves(
+    a, a_step, b, b_step, k, part, PARTS: tl.constexpr, ENTRIES: tl.constexpr, LANES: tl.constexpr
 ):  # fmt: skip
-    """`doubled` of some entries, each with its largest product as the unit, for entries far below their rows' and
-    columns' largest elements. a, b, part: (ENTRIES, 1).
+    """(s, c, exponent, size, steps) of some entries, as of `sum_in_lanes`, each in units 2^exponent of its largest
+    product, for entries far below their rows' and columns' largest elements. a, b, part: (ENTRIES, 1).
 
     A lane's unit is its largest product so far. Whenever it grows, the lane multiplies its sums by a power of two. A
     power below 2^-1000 counts as 0, and a sum that gets smaller than 2^-1074 is rounded. `error_of_sums` allows more
@@ -156,4 +155,20 @@ def doubled_by_itself(
     most = tl.max(top, 1)
     unit = _down(top - most[:, None])
     s, c = tl.reduce((s * unit, c * unit), 1, _add_pairs)
-    return decided(s, c, most, tl.sum(size * unit, 1), 2 * (k // LANES + 16), PRECISION)
+    return s, c, most, tl.sum(size * unit, 1), 2 * (k // LANES + 16)
+
+
+@triton.jit
+def doubled_by_itself(
+    a, a_step, b, b_step, k, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, ENTRIES: tl.constexpr,
+    LANES: tl.constexpr,
+):  # fmt: skip
+    """`doubled` of `sums_by_themselves`."""
+    s, c, exponent, size, steps = sums_by_themselves(a, a_step, b, b_step, k, part, PARTS, ENTRIES, LANES)
+    return decided(s, c, exponent, size, steps, PRECISION)
+
+
+@triton.jit
+def the_one(value):
+    """The number of a tensor of one, by its pattern: a sum of nothing but -0 is 0."""
+    return float_of(tl.max(bits_of(value), 0))

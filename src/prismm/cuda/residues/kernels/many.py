@@ -15,7 +15,17 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
 from prismm.cuda.residues.kernels.balance import BALANCES, choice_of, lost_of, shared_bits
-from prismm.cuda.residues.kernels.many_choice import REPAIRED, RUN, RUNG, SYSTEMS, spared_bits, with_spared
+from prismm.cuda.residues.kernels.many_choice import (
+    REPAIRED,
+    RUN,
+    RUNG,
+    SYSTEMS,
+    choose,
+    seconds_again,
+    seconds_alone,
+    spared_bits,
+    with_spared,
+)
 from prismm.cuda.residues.kernels.many_join import CONSTANTS, LIMBS
 from prismm.cuda.residues.kernels.many_split import POWERS, split_tile
 from prismm.cuda.residues.kernels.many_tile import SHARE, join_task
@@ -124,8 +134,9 @@ def multiply_again(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, space, listed, expansions, measures, rows, columns, powers, base, reduction, systems, nothing_there,
     rungs, counts, state, run, rung, balance, m, n, terms, q, blocks, words, batches, row_batches, column_batches,
-    pitch, PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, NVIDIA: tl.constexpr,
+    pitch, alpha, beta, beta_i, c, c_batch, c_row, c_column, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Make flagged entries again by the rung-th number of moduli, in panels; waits until all is done. counts[EXACT] and
     state[REPAIRED + 1 + run] grow by those that are proved, whose flags are taken back.
@@ -134,7 +145,7 @@ def multiply_again(
     (matrices·moduli, rows, columns) uint8. listed, expansions: (SHARE·COLUMNS,) int32 and (4, EXPANDED) float64 of the
     program's; measures: as `balance` lays them out. powers (SYSTEMS + 1, WORDS, POWERS) int32: left for each system,
     then right; base, reduction: of all moduli. systems: of each, as `many_join.expansion` takes it. rungs: (SYSTEMS,
-    RUNG) int32.
+    RUNG) int32. alpha to c_column: as of `many_join.join_entries`, None where out is AB.
     """
     rungs += RUNG * rung
     moduli, left_bits, right_bits = tl.load(rungs), tl.load(rungs + 1), tl.load(rungs + 2)
@@ -201,8 +212,8 @@ def multiply_again(
                 column_stride, flags, entry_flags, digits, listed, expansions, rows, columns, measures, lost,
                 systems + rung * (CONSTANTS + LIMBS * MODULI), nothing_there, counts, state + REPAIRED + 1 + run,
                 i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks,
-                words, batches, row_batches, column_batches, of_height, of_width, part, PRECISION, PARTS, TILE, STRIP,
-                COLUMNS,
+                words, batches, row_batches, column_batches, of_height, of_width, part, alpha, beta, beta_i, c, c_batch,
+                c_row, c_column, PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip
         elif task >= multiplied + joined + of_rows:
             _split_task(
@@ -223,3 +234,44 @@ def multiply_again(
         ticket = take(tickets)
     finished(done, untold)
     wait_for(done, total)
+
+
+@triton.jit
+def make_again(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+    entry_flags, rows, columns, counts, state, space, listed, expansions, measures, powers, base, reduction, systems,
+    nothing_there, rungs, seconds, uncertified, m, n, k, terms, q, blocks, words, batches, row_batches, column_batches,
+    pitch, alpha, beta, beta_i, c, c_batch, c_row, c_column, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
+):  # fmt: skip
+    """Make uncertified entries again by the number of moduli that `choose` finds, if any, and those that are left by
+    the most, if that is expected to be faster than summing them. Returns how many are left, and 1 if any were made
+    again, else 0.
+    """
+    entries = wide(batches) * PARTS * m * n
+    elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
+    rung, balance, undecided = choose(
+        a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds,
+        measures, state, uncertified, entries, elements, m, n, k, terms, q, blocks, words, batches, row_batches,
+        column_batches, alpha, beta, beta_i, c, c_batch, c_row, c_column, PRECISION, PARTS, A_ALONG, B_ALONG, TILE,
+        STRIP, COLUMNS, BLOCK,
+    )  # fmt: skip
+    run = tl.full([], 0, tl.int32)
+    run = tl.where(rung == SYSTEMS, 2, run)
+    tried = (rung < SYSTEMS).to(tl.int32)
+    while run < 2:
+        multiply_again(
+            a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+            entry_flags, space, listed, expansions, measures, rows, columns, powers, base, reduction, systems,
+            nothing_there, rungs, counts, state, run, rung, balance, m, n, terms, q, blocks, words, batches,
+            row_batches, column_batches, pitch, alpha, beta, beta_i, c, c_batch, c_row, c_column, PRECISION, PARTS,
+            A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, NVIDIA,
+        )  # fmt: skip
+        uncertified -= tl.load(state + REPAIRED + 1 + run)
+        # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
+        last = rung == SYSTEMS - 1
+        rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
+        alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, undecided, k)
+        run = tl.where(last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1)
+    return uncertified, tried

@@ -40,6 +40,7 @@ from prismm.cuda.residues.kernels.balance import (
 )
 from prismm.cuda.residues.kernels.entries import decided, error_of_sums, sum_in_lanes
 from prismm.cuda.residues.kernels.join_exact import bound_terms
+from prismm.cuda.residues.kernels.many_sum import with_addend
 from prismm.cuda.residues.kernels.repair import strip_of, tiles_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
@@ -82,8 +83,9 @@ REPAIRED, NORMS = tl.constexpr(9), tl.constexpr(24)
 @triton.jit(noinline=True)
 def _vote(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures, sample,
-    m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    m, n, k, q, blocks, words, batches, row_batches, column_batches, alpha, beta, beta_i, c, c_batch, c_row, c_column,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Look at one uncertified entry of the sample's share of strips, if there is one, and record it."""
     WIDTH: tl.constexpr = COLUMNS // 32
@@ -121,33 +123,39 @@ def _vote(
         column_e, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, q, True)
         _, _, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
         _, _, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
-        s, c, total, steps = sum_in_lanes(
+        s, low, total, steps = sum_in_lanes(
             a + batch * a_batch + i * a_row, a_step, a_shift, b + batch * b_batch + j * b_column, b_step, b_shift, k,
             part, PARTS, BLOCK,
         )  # fmt: skip
-        # |c| and the norms in units of 2^(e_i + e_j): of numbers below the normal range only that range counts.
+        if alpha is not None:
+            # In units of AB, so that its error counts as it does there.
+            of_c = c
+            if c is not None:
+                of_c = c + (batch * c_batch + i * c_row + j * c_column)
+            s, low = with_addend(s, low, a_shift + b_shift, alpha, beta, beta_i, of_c, part, PARTS)
+        # |s + low| and the norms in units of 2^(e_i + e_j): of numbers below the normal range only that range counts.
         LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
-        size = scaled(tl.abs(s + c), tl.maximum(-(a_shift + b_shift) - (row_e + column_e), -2000))
+        size = scaled(tl.abs(s + low), tl.maximum(-(a_shift + b_shift) - (row_e + column_e), -2000))
         size = tl.maximum(size, scaled(size * 0.0 + 1.0, tl.maximum(LEAST - (row_e + column_e), -1000)))
         norm = tl.load(rows + NORM1 * m + i).to(tl.float64) + tl.load(columns + NORM1 * n + j).to(tl.float64)
         # ceil(log2(norm·2^-q/2 / size)), one more at most.
         need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
         bits += need.to(tl.int32)
-        _value, proved = decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+        _value, proved = decided(s, low, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
         # Twice float64's precision has more than enough bits of it, and does not decide: something else is too near.
         error = error_of_sums(n2a * n2b, steps)
-        ample = tl.abs(s + c) > error * (4.0 * 2.0**PRECISION)
+        ample = tl.abs(s + low) > error * (4.0 * 2.0**PRECISION)
         near = (proved == 0) & ample
         kind += tl.where(near, BY_A_HAIR, ORDINARY_ENTRY)
-        # Half an ulp is above 2^-(PRECISION + 1)·|s + c|, and what rounds a sum may lie anywhere within it.
-        odds = tl.maximum(exponent_field(tl.abs(s + c)) - exponent_field(error) - PRECISION - 2, 0)
+        # Half an ulp is above 2^-(PRECISION + 1)·|s + low|, and what rounds a sum may lie anywhere within it.
+        odds = tl.maximum(exponent_field(tl.abs(s + low)) - exponent_field(error) - PRECISION - 2, 0)
         facts += tl.where(ample, tl.minimum(odds, NO_CHANCE), NO_CHANCE) * ODDS
         of_row += (batch % row_batches * m + i).to(tl.int32)
         of_column += (row_batches * m + batch % column_batches * n + j).to(tl.int32)
-        of_size = exponent_field(tl.abs(s + c)) - 1023 - (a_shift + b_shift)
+        of_size = exponent_field(tl.abs(s + low)) - 1023 - (a_shift + b_shift)
         exponent += tl.maximum(of_size, LEAST)
         # In units of its own products (`doubled_by_itself`) the entry is surely decided but by rare chance.
-        clear = tl.abs(s + c) > error_of_sums(total, steps) * 2.0 ** (PRECISION + SPARE)
+        clear = tl.abs(s + low) > error_of_sums(total, steps) * 2.0 ** (PRECISION + SPARE)
         facts += tl.where(proved | (clear & ~near), 0, UNDECIDED)
         last = rungs + RUNG * (SYSTEMS - 1)
         room = tl.load(last + 1) + tl.load(last + 2)
@@ -267,9 +275,9 @@ def _best(takes, found, best):
 def choose(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, seconds,
     measures, state, uncertified, entries, elements, m, n, k, terms, q, blocks, words, batches, row_batches,
-    column_batches,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    column_batches, alpha, beta, beta_i, c, c_batch, c_row, c_column, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(rung, balance, share): the system that is expected to take the least time with the entries that it leaves, or
     SYSTEMS if summing all of them one by one takes less; how operands are balanced, or BALANCES; and the share of those
@@ -284,8 +292,8 @@ def choose(
             tl.store(measures + at, at.to(tl.int32) * 0, mask=at < zeros)
         _vote(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures,
-            ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, PRECISION, PARTS, TILE, STRIP,
-            COLUMNS, BLOCK,
+            ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, alpha, beta, beta_i, c, c_batch,
+            c_row, c_column, PRECISION, PARTS, TILE, STRIP, COLUMNS, BLOCK,
         )  # fmt: skip
         _largest_norm(rows, m, row_batches, state + NORMS, ticket, SAMPLES, BLOCK)
         _largest_norm(columns, n, column_batches, state + NORMS + 1, ticket, SAMPLES, BLOCK)

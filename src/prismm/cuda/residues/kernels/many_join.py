@@ -22,6 +22,7 @@ from prismm.cuda.kernels.fp64 import NORM1, TWO52, fast_two_sum, float_of, neare
 from prismm.cuda.residues.kernels.balance import (
     BALANCES,
     NORM_BITS,
+    SIGN_ALONE,
     choice_of,
     norm_of,
     nothing_meets,
@@ -30,6 +31,7 @@ from prismm.cuda.residues.kernels.balance import (
 )
 from prismm.cuda.residues.kernels.join_exact import ROUNDING, judge, rounded_with_care
 from prismm.cuda.residues.kernels.many_split import exponents
+from prismm.cuda.residues.kernels.many_sum import STAND_IN, total
 
 LIMBS = tl.constexpr(9)
 CONSTANTS = tl.constexpr(20)
@@ -80,7 +82,7 @@ def _window(x0, x1, x2, x3, x4, x5, x6, x7, x8):
         x8 = tl.where(zero, 0.0, x8)
         lead += zero.to(tl.int32)
     rest = tl.where(x5 != 0.0, x5, tl.where(x6 != 0.0, x6, tl.where(x7 != 0.0, x7, x8)))
-    x4 += tl.where(rest > 0.0, 0.25, tl.where(rest < 0.0, -0.25, 0.0))
+    x4 += tl.where(rest > 0.0, STAND_IN, tl.where(rest < 0.0, -STAND_IN, 0.0))
     return x0, x1, x2, x3, x4, lead, tl.where(rest != 0.0, DOWN * DOWN, 0.0)
 
 
@@ -272,14 +274,16 @@ def side_of(stats, measures, lost, vectors, all_vectors, at, number, bits, balan
 def join_entries(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing, row_shift,
     n1a, fa, column_shift, n1b, fb, measures, row_first, column_first, all_vectors, nothing_there, i, j, there, terms,
-    balance, below, rest, part, PRECISION: tl.constexpr, PARTS: tl.constexpr, CAREFUL: tl.constexpr,
+    balance, below, rest, part, alpha, beta, beta_i, c, c_row, c_column, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    CAREFUL: tl.constexpr,
 ):  # fmt: skip
     """Set the entries (i, j) whose rounding is proved, of those that are there; returns which, and which need care.
     Unless CAREFUL, these are left, and there must be no inner indices that are left apart.
 
     h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. row_shift to fb: of
     `side_of`. below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first
-    vectors among those of both sides. balance: as of `many_split.split_tile`.
+    vectors among those of both sides. balance: as of `many_split.split_tile`. alpha to c_column: for alpha·AB + beta·C,
+    as `many_sum.total` has them, and C's places; None for AB.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
@@ -289,6 +293,8 @@ def join_entries(
     error = bound * 0.0
     sure = there
     zero = there != there
+    # Whether what is left of C' below its second part is known by its sign alone.
+    by_sign = zero
     if balance < BALANCES:
         row, column = row_first + i, column_first + j
         zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
@@ -309,11 +315,31 @@ def join_entries(
                     sure = sure & proved
                     small += is_small.to(tl.int32)
                     middling += is_middling.to(tl.int32)
-            sure = sure & ((small == 0) | ((small == 1) & (middling == 0)))
+            alone = (small == 1) & (middling == 0)
+            if alpha is not None:
+                # A factor and C may hide a sign that is not the only thing below the second part.
+                alone = alone & (tl.abs(tail) == SIGN_ALONE)
+                by_sign = alone
+            sure = sure & ((small == 0) | alone)
             # What stands for the rest of C' is a sign alone, which others may hide.
             error += tl.where(apart > 0, missing, 0.0)
+    if alpha is not None:
+        by_sign = by_sign | ((missing != 0.0) & (tl.abs(tail) == STAND_IN * DOWN * DOWN))
+        by_sign = by_sign & (bound == 0.0) & (error == 0.0)
+        error += missing
     inexact = (bound > 0.0) | (error > 0.0)
     bound = tl.where(inexact, (bound * (1.0 + 2.0**-40)) * scale + missing + error, 0.0)
+    if alpha is not None:
+        of_c = c
+        if c is not None:
+            of_c = c + (i.to(tl.int64) * c_row + j.to(tl.int64) * c_column)
+        h, middle, tail, bound, exponent, fine = total(
+            tl.where(zero, 0.0, h), tl.where(zero, 0.0, middle), tl.where(zero, 0.0, tail),
+            tl.where(zero, 0.0, bound), exponent, by_sign & ~zero, alpha, beta, beta_i, of_c, there, part, PARTS,
+        )  # fmt: skip
+        sure = sure & fine
+        inexact = bound > 0.0
+        zero = there != there
     value, hard, failed = judge(h, middle, tail, bound, exponent, nothing_there, ROUNDING, PRECISION)
     hard = there & (hard | ((h == 0.0) & inexact))
     if CAREFUL:

@@ -9,7 +9,7 @@ also serves what is left if some entries need care (`join_entries`), and sums so
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
+from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, multiple, wide
 from prismm.cuda.residues.kernels.balance import BALANCES, choice_of
 from prismm.cuda.residues.kernels.join_exact import store_flags
 from prismm.cuda.residues.kernels.many_join import (
@@ -44,12 +44,18 @@ def _flagged(words, tiles, i0, m, ROWS: tl.constexpr, TILE: tl.constexpr, STRIP:
     return (tl.load(place, mask=asked[:, None] & (column >= 0)[None, :], other=0) >> (column % 32)[None, :]) & 1
 
 
+@triton.jit
+def _finite(stats, vectors, at):
+    """Whether some vectors are there and finite."""
+    return tl.load(stats + LARGEST * vectors + at, mask=at < vectors, other=EXPONENT) < EXPONENT
+
+
 @triton.jit(noinline=True)
 def _join_rows(
     out, row_stride, column_stride, words, tiles, digits, first_digit, plane, pitch, system, moduli, nothing_there,
     rows, columns, measures, lost, row_first, column_first, all_vectors, m, n, i0, j0, terms, q, left_bits, right_bits,
-    balance, below, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr, COLUMNS: tl.constexpr, KEPT: tl.constexpr,
+    balance, below, part, alpha, beta, beta_i, c, c_row, c_column, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """`join_entries` of the flagged entries of ROWS rows, flags of proved ones taken back. Returns how many are proved,
     and CARE times how many need care.
@@ -63,12 +69,15 @@ def _join_rows(
     row_shift, n1a, fa = side_of(rows, measures, lost, m, all_vectors, i, row_first, left_bits, balance, q)
     column_shift, n1b, fb = side_of(columns, measures, lost, n, all_vectors, j, column_first, right_bits, balance, q)
     flagged = _flagged(words, tiles, i0, m, ROWS, TILE, STRIP, COLUMNS) != 0
+    there = flagged
+    if alpha is not None:
+        there = flagged & _finite(rows, m, i)[:, None] & _finite(columns, n, j)[None, :]
     done, hard = join_entries(
         out, 0, 0, out, 0, 0, out, row_stride, column_stride, h, middle, tail, lead, missing, row_shift[:, None],
         n1a[:, None], fa[:, None], column_shift[None, :], n1b[None, :], fb[None, :], measures, row_first, column_first,
         all_vectors, nothing_there, tl.broadcast_to(i[:, None], [ROWS, COLUMNS]),
-        tl.broadcast_to(j[None, :], [ROWS, COLUMNS]), flagged, terms, balance, below, rest_of(KEPT, below), 0,
-        PRECISION, PARTS, False,
+        tl.broadcast_to(j[None, :], [ROWS, COLUMNS]), there, terms, balance, below, rest_of(KEPT, below), part, alpha,
+        beta, beta_i, c, c_row, c_column, PRECISION, PARTS, False,
     )  # fmt: skip
     found = tl.sum(tl.sum(done.to(tl.int32) + tl.where(hard & ~done, CARE, 0), 1), 0)
     # Other threads have read the words that this one stores.
@@ -81,8 +90,8 @@ def _join_rows(
 def _join_listed(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, words, tiles, digits, plane, pitch, listed,
     expansions, system, moduli, nothing_there, rows, columns, measures, lost, row_first, column_first, all_vectors, m,
-    n, i0, j0, terms, q, left_bits, right_bits, balance, below, kept, part, PRECISION: tl.constexpr,
-    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    n, i0, j0, terms, q, left_bits, right_bits, balance, below, kept, part, alpha, beta, beta_i, c, c_row, c_column,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """`join_entries` of the flagged entries of SHARE rows, flags of proved ones taken back. Returns how many are
     proved.
@@ -117,6 +126,8 @@ def _join_listed(
         # The first entry stands for those that are not there.
         entry = tl.load(listed + x + lanes, mask=there, other=0)
         i, j = i0 + entry // COLUMNS, j0 + entry % COLUMNS
+        if alpha is not None:
+            there = there & _finite(rows, m, i) & _finite(columns, n, j)
         row_shift, n1a, fa = side_of(rows, measures, lost, m, all_vectors, i, row_first, left_bits, balance, q)
         column_shift, n1b, fb = side_of(
             columns, measures, lost, n, all_vectors, j, column_first, right_bits, balance, q
@@ -124,7 +135,8 @@ def _join_listed(
         done, _ = join_entries(
             a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, h, middle, tail, lead, missing,
             row_shift, n1a, fa, column_shift, n1b, fb, measures, row_first, column_first, all_vectors, nothing_there, i,
-            j, there, terms, balance, below, rest, part, PRECISION, PARTS, True,
+            j, there, terms, balance, below, rest, part, alpha, beta, beta_i, c, c_row, c_column, PRECISION, PARTS,
+            True,
         )  # fmt: skip
         tl.store(listed + x + lanes, -1, mask=done)
         proved += tl.sum(done.to(tl.int32), 0)
@@ -139,8 +151,8 @@ def join_task(
     task, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
     entry_flags, digits, listed, expansions, rows, columns, measures, lost, system, nothing_there, counts, repaired,
     i_first, j_first, first_of_group, m, n, terms, q, moduli, left_bits, right_bits, balance, below, blocks, words,
-    batches, row_batches, column_batches, height, width, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+    batches, row_batches, column_batches, height, width, part, alpha, beta, beta_i, c, c_batch, c_row, c_column,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The flagged entries of SHARE rows of a strip."""
     SIZE: tl.constexpr = EXPANDED if EXPANDED < SHARE * COLUMNS else SHARE * COLUMNS
@@ -170,6 +182,9 @@ def join_task(
         rows += wide(of_rows) * STATISTICS * m
         columns += wide(of_columns) * STATISTICS * n
         out += batch * out_batch + part
+        of_c = c
+        if c is not None:
+            of_c = c + batch * c_batch
         # If most entries are flagged, expanding all takes less time than a list.
         listing = many <= SHARE * COLUMNS // 2
         if balance < BALANCES:
@@ -185,8 +200,8 @@ def join_task(
                             first_digit + turn * (SIZE // COLUMNS) * wide(width), plane, width, system, moduli,
                             nothing_there, rows, columns, measures, lost, row_first, column_first, vectors, m, n,
                             i0 + turn * (SIZE // COLUMNS), j0, terms, q, left_bits, right_bits, balance, below,
-                            PRECISION, PARTS, SIZE // COLUMNS, TILE, STRIP, COLUMNS,
-                            5 + which if which < 2 else LIMBS,
+                            part if alpha is not None else 0, alpha, beta, beta_i, of_c, c_row, c_column, PRECISION,
+                            PARTS, SIZE // COLUMNS, TILE, STRIP, COLUMNS, 5 + which if which < 2 else LIMBS,
                         )  # fmt: skip
                         proved += some % CARE
                         listing = listing | (some >= CARE)
@@ -196,7 +211,8 @@ def join_task(
                 a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step, out, row_stride,
                 column_stride, of_task, tiles, digits + first_digit, plane, width, listed, expansions, system, moduli,
                 nothing_there, rows, columns, measures, lost, row_first, column_first, vectors, m, n, i0, j0, terms, q,
-                left_bits, right_bits, balance, below, kept, part, PRECISION, PARTS, TILE, STRIP, COLUMNS,
+                left_bits, right_bits, balance, below, kept, part, alpha, beta, beta_i, of_c, c_row, c_column,
+                PRECISION, PARTS, TILE, STRIP, COLUMNS,
             )  # fmt: skip
         tl.atomic_add(counts + EXACT, proved.to(tl.int64), sem="relaxed")
         tl.atomic_add(repaired, proved.to(tl.int64), sem="relaxed")

@@ -18,21 +18,12 @@ from prismm.cuda.residues.kernels.entries import (
     doubled_by_itself,
     magnitude_proves,
     magnitude_sum,
+    the_one,
 )
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
 from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
-from prismm.cuda.residues.kernels.many import multiply_again
-from prismm.cuda.residues.kernels.many_choice import (
-    CERTIFY,
-    LAST,
-    LISTED,
-    LISTING,
-    REPAIRED,
-    SYSTEMS,
-    choose,
-    seconds_again,
-    seconds_alone,
-)
+from prismm.cuda.residues.kernels.many import make_again
+from prismm.cuda.residues.kernels.many_choice import CERTIFY, LAST, LISTED, LISTING, REPAIRED
 from prismm.cuda.residues.kernels.many_join import EXPANDED
 from prismm.cuda.residues.kernels.many_tile import SHARE
 from prismm.cuda.residues.kernels.repair import (
@@ -81,7 +72,7 @@ def _recompute_entry(
             of_one, sure = doubled_by_itself(
                 a + one, a_step, b + one, b_step, k, part + one, PRECISION, PARTS, 1, BLOCK
             )  # fmt: skip
-            exact, decided_so = tl.sum(of_one, 0), tl.max(sure.to(tl.int32), 0) > 0
+            exact, decided_so = the_one(of_one), tl.max(sure.to(tl.int32), 0) > 0
         if not decided_so:
             exact = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         tl.store(target, exact if PRECISION == 53 else exact.to(tl.float32))
@@ -320,33 +311,15 @@ def repair_strips(
                     judged += 1
             uncertified -= tl.load(state + REPAIRED)
             if (judged > 0) & (uncertified > many_of_all):
-                entries = wide(batches) * PARTS * m * n
-                elements = (wide(row_batches) * m + wide(column_batches) * n) * terms
-                rung, balance, undecided = choose(
-                    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs,
-                    seconds, measures, state, uncertified, entries, elements, m, n, k, terms, q, blocks, words, batches,
-                    row_batches, column_batches, PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK,
+                uncertified, tried = make_again(
+                    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
+                    flags, entry_flags, rows, columns, counts, state, space, listed, expansions, measures, powers, base,
+                    reduction, systems, nothing_there, rungs, seconds, uncertified, m, n, k, terms, q, blocks, words,
+                    batches, row_batches, column_batches, pitch, None, None, None, None, None, None, None, PRECISION,
+                    PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK, NVIDIA,
                 )  # fmt: skip
-                run = tl.full([], 0, tl.int32)
-                run = tl.where(rung == SYSTEMS, 2, run)
-                far += (rung < SYSTEMS).to(tl.int32)
-                listing += (rung < SYSTEMS).to(tl.int32)
-                while run < 2:
-                    multiply_again(
-                        a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
-                        column_stride, flags, entry_flags, space, listed, expansions, measures, rows, columns, powers,
-                        base, reduction, systems, nothing_there, rungs, counts, state, run, rung, balance, m, n, terms,
-                        q, blocks, words, batches, row_batches, column_batches, pitch, PRECISION, PARTS, A_ALONG,
-                        B_ALONG, TILE, STRIP, COLUMNS, NVIDIA,
-                    )  # fmt: skip
-                    uncertified -= tl.load(state + REPAIRED + 1 + run)
-                    # Once more by the most moduli, which may make all exact, if the remaining entries are worth that.
-                    last = rung == SYSTEMS - 1
-                    rung = tl.full([], 0, tl.int32) + (SYSTEMS - 1)
-                    alone = uncertified.to(tl.float32) * seconds_alone(seconds, 1.0, undecided, k)
-                    run = tl.where(
-                        last | (alone < seconds_again(seconds, rungs, rung, entries, elements, k)), 2, run + 1
-                    )
+                far += tried
+                listing += tried
             listing += ((judged > 0) & (uncertified > tl.num_programs(0))).to(tl.int32)
         if listing > 0:
             # The remaining entries lie anywhere, and each takes long: a program that is free takes the next ones.

@@ -1,0 +1,107 @@
+"""Sums alpha·X + beta·C of entries X that more moduli made again, in three parts, and about what they are from sums in
+twice float64's precision. alpha is a real number; C may be missing.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.fp64 import scaled, two_sum
+from prismm.cuda.residues.kernels.balance import distilled, with_product
+from prismm.cuda.residues.kernels.entries import fraction
+
+STAND_IN = tl.constexpr(0.25)
+"""Stands for the rest of C' with its sign, in units of the fifth limb, which are larger than the rest."""
+
+SIGNED_ABOVE, ALIGNED_ABOVE, ALIGNS = tl.constexpr(2.0**-20), tl.constexpr(2.0**-26), tl.constexpr(1.5 * 2.0**-26)
+"""If the rest of a sum is known by its sign, the first part is at least SIGNED_ABOVE. A second part below ALIGNED_ABOVE
+is a multiple of 2^-78 if adding ALIGNS does not round it; larger second parts are multiples of it.
+"""
+
+
+@triton.jit
+def _times(h, m, t, f):
+    """(h, m, t, error, proved): h + m + t is within error of f·(h + m + t), as `distilled` returns it. f·h and f·m are
+    split without error, and f·t is rounded.
+    """
+    p, q, u = f * h, f * m, f * t
+    lost = tl.abs(tl.fma(f, t, -u))
+    h, m, t, error, proved = distilled(p, q, tl.fma(f, h, -p), u, tl.fma(f, m, -q))
+    return h, m, t, error + lost, proved
+
+
+@triton.jit
+def _factors(beta, beta_i, part, PARTS: tl.constexpr):
+    """What the parts of C are multiplied by: (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y."""
+    if PARTS == 1:
+        return beta, beta
+    return tl.where(part == 0, beta, beta_i), tl.where(part == 0, -beta_i, beta)
+
+
+@triton.jit
+def total(h, m, t, bound, exponent, by_sign, alpha, beta, beta_i, c, there, part, PARTS: tl.constexpr):
+    """(h, m, t, bound, exponent, sure): (h + m + t)·2^exponent is within bound·2^exponent of a part of
+    alpha·X + beta·C, with |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where sure.
+
+    X, likewise, is within bound·2^exponent of (h + m + t)·2^exponent; a bound of 0 says that nothing is off, or nothing
+    that rounds otherwise: if t's half is above a bound, what t stands for has its sign, and adds less than ulp(m) to m,
+    so that no midpoint lies between. c: where C's entries stand, a complex one's imaginary part behind its real one;
+    None for none.
+
+    by_sign: X is h + m and a rest of less than 2^-80 that has t's sign. Alpha makes it less than 2^-79. If the sum
+    without it is a multiple of 2^-78, and at least 2^-20, t says how it rounds, since midpoints are such multiples.
+    """
+    f, of_alpha = fraction(alpha)
+    sign = f * t
+    t, bound = tl.where(by_sign, 0.0, t), tl.where(by_sign, 0.0, bound)
+    h, m, t, error, sure = _times(h, m, t, f)
+    # Where bound is not 0, it is far above 2^-1000: the roundings of this product are below 2^-50 of it.
+    bound = bound * tl.abs(f) * (1.0 + 2.0**-50) + error
+    exponent += of_alpha
+    if c is not None:
+        first, second = _factors(beta, beta_i, part, PARTS)
+        c0 = tl.load(c, mask=there, other=0.0).to(tl.float64)
+        # Of a sum of nothing but C any unit will do, but a bound is in units of X.
+        _, of_first = fraction(first)
+        _, of_c = fraction(c0)
+        exponent = tl.where((h == 0.0) & (bound == 0.0) & (c0 != 0.0), of_first + of_c, exponent)
+        h, m, t, error, proved, small, middling = with_product(h, m, t, first, c0, exponent)
+        bound += error
+        sure = sure & proved & (c0 - c0 == 0.0)
+        if PARTS == 2:
+            c1 = tl.load(c + 1, mask=there, other=0.0).to(tl.float64)
+            h, m, t, error, proved, another, others = with_product(h, m, t, second, c1, exponent)
+            bound += error
+            one_small = ~(small & another) & ~((small | another) & (middling | others))
+            sure = sure & proved & one_small & (c1 - c1 == 0.0)
+    aligned = (tl.abs(m) >= ALIGNED_ABOVE) | ((m + ALIGNS) - ALIGNS == m)
+    sure = sure & (~by_sign | (aligned & (bound == 0.0) & (t == 0.0) & (tl.abs(h) >= SIGNED_ABOVE)))
+    t = tl.where(by_sign, sign, t)
+    return h, m, t, tl.where(bound < 0.5 * tl.abs(t), 0.0, bound), exponent, sure
+
+
+@triton.jit
+def with_addend(s, low, shift, alpha, beta, beta_i, c, part, PARTS: tl.constexpr):
+    """About (s + low) + beta·C·2^shift / alpha, in two parts, of a part of an entry whose C is at c, or None; 2^1000
+    for what is not finite.
+    """
+    if c is not None:
+        first, second = _factors(beta, beta_i, part, PARTS)
+        shift = tl.minimum(tl.maximum(shift, -2000), 2000)
+        c0 = tl.load(c).to(tl.float64)
+        s, low = _with_quotient(s, low, first, c0, alpha, shift)
+        if PARTS == 2:
+            c1 = tl.load(c + 1).to(tl.float64)
+            s, low = _with_quotient(s, low, second, c1, alpha, shift)
+        finite = (s - s == 0.0) & (low - low == 0.0)
+        s, low = tl.where(finite, s, 2.0**1000), tl.where(finite, low, 0.0)
+    return s, low
+
+
+@triton.jit
+def _with_quotient(s, low, f, x, alpha, shift):
+    """About (s + low) + f·x·2^shift / alpha, to twice float64's precision."""
+    p = f * x
+    q = p / alpha
+    r = (tl.fma(-q, alpha, p) + tl.fma(f, x, -p)) / alpha
+    s, error = two_sum(s, scaled(q, shift))
+    return s, low + (error + scaled(r, shift))
