@@ -9,7 +9,7 @@ also serves what is left if some entries need care (`join_entries`), and sums so
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, multiple, wide
+from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
 from prismm.cuda.residues.kernels.balance import BALANCES, choice_of
 from prismm.cuda.residues.kernels.join_exact import store_flags
 from prismm.cuda.residues.kernels.many_join import (
@@ -44,12 +44,6 @@ def _flagged(words, tiles, i0, m, ROWS: tl.constexpr, TILE: tl.constexpr, STRIP:
     return (tl.load(place, mask=asked[:, None] & (column >= 0)[None, :], other=0) >> (column % 32)[None, :]) & 1
 
 
-@triton.jit
-def _finite(stats, vectors, at):
-    """Whether some vectors are there and finite."""
-    return tl.load(stats + LARGEST * vectors + at, mask=at < vectors, other=EXPONENT) < EXPONENT
-
-
 @triton.jit(noinline=True)
 def _join_rows(
     out, row_stride, column_stride, words, tiles, digits, first_digit, plane, pitch, system, moduli, nothing_there,
@@ -69,14 +63,11 @@ def _join_rows(
     row_shift, n1a, fa = side_of(rows, measures, lost, m, all_vectors, i, row_first, left_bits, balance, q)
     column_shift, n1b, fb = side_of(columns, measures, lost, n, all_vectors, j, column_first, right_bits, balance, q)
     flagged = _flagged(words, tiles, i0, m, ROWS, TILE, STRIP, COLUMNS) != 0
-    there = flagged
-    if alpha is not None:
-        there = flagged & _finite(rows, m, i)[:, None] & _finite(columns, n, j)[None, :]
     done, hard = join_entries(
         out, 0, 0, out, 0, 0, out, row_stride, column_stride, h, middle, tail, lead, missing, row_shift[:, None],
         n1a[:, None], fa[:, None], column_shift[None, :], n1b[None, :], fb[None, :], measures, row_first, column_first,
         all_vectors, nothing_there, tl.broadcast_to(i[:, None], [ROWS, COLUMNS]),
-        tl.broadcast_to(j[None, :], [ROWS, COLUMNS]), there, terms, balance, below, rest_of(KEPT, below), part, alpha,
+        tl.broadcast_to(j[None, :], [ROWS, COLUMNS]), flagged, terms, balance, below, rest_of(KEPT, below), part, alpha,
         beta, beta_i, c, c_row, c_column, PRECISION, PARTS, False,
     )  # fmt: skip
     found = tl.sum(tl.sum(done.to(tl.int32) + tl.where(hard & ~done, CARE, 0), 1), 0)
@@ -126,8 +117,6 @@ def _join_listed(
         # The first entry stands for those that are not there.
         entry = tl.load(listed + x + lanes, mask=there, other=0)
         i, j = i0 + entry // COLUMNS, j0 + entry % COLUMNS
-        if alpha is not None:
-            there = there & _finite(rows, m, i) & _finite(columns, n, j)
         row_shift, n1a, fa = side_of(rows, measures, lost, m, all_vectors, i, row_first, left_bits, balance, q)
         column_shift, n1b, fb = side_of(
             columns, measures, lost, n, all_vectors, j, column_first, right_bits, balance, q
