@@ -64,7 +64,7 @@ def test_interpreted_sums_at_the_ends_of_float32(dtype, cases):
 
 @pytest.mark.evidence
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "cases"), [(0, 17), (1, 11), (2, 6)])
+@pytest.mark.parametrize(("part", "cases"), [(0, 19), (1, 11), (2, 8)])
 def test_sums_that_more_moduli_make_again(part, cases):
     pytest.importorskip("triton")
     found = interpreted("gemm_again", f"{part}/3")
@@ -72,9 +72,9 @@ def test_sums_that_more_moduli_make_again(part, cases):
     assert not [entry for entry in found if entry["wrong"]]
     # The cases can fail: sums are proved, exact ones and those whose rest is a sign among them.
     assert all(entry.get("proved", 2000) >= 2000 and entry.get("exact", 1600) >= 1600 for entry in found)
-    assert all(entry.get("signed", 200) >= 200 for entry in found)
-    # All but one with a complex alpha are made again.
-    assert sum(entry.get("again", 1) == 0 for entry in found) == (part == 0)
+    assert all(entry.get("signed", 100) >= 100 for entry in found)
+    # All are made again but one with a complex alpha, and products whose last part C leaves.
+    assert sum(entry.get("again", 1) == 0 for entry in found) == (1, 0, 2)[part]
 
 
 @gpu

@@ -62,9 +62,10 @@ def rounded(x: Fraction, shift: int) -> float:
 def summed(parts: int, seed: int) -> dict[str, int]:
     """How many sums are not what they promise, and how many are sure."""
     rng = np.random.default_rng(seed)
-    given = expansions(rng)
+    original = expansions(rng)
     wrong = proved = exact = signed = 0
     for alpha in (1.0, -(2.0**-700), 0.1, -3e-320, 1.7e308, 2.0 / 3.0):
+        given = original.copy()
         beta = float(rng.choice([1.0, -1.0, 0.3, 2.0**-60]))
         beta_i = float(rng.choice([0.0, 1.0, -0.7])) if parts == 2 else beta
         part = int(rng.integers(parts))
@@ -75,10 +76,16 @@ def summed(parts: int, seed: int) -> dict[str, int]:
         c[7::31, 0] = rng.choice([np.inf, np.nan])
         aim = rng.choice([-1200, -700, -300, -60, 0, 60, 300], SIZE)
         exponents = (aim - np.frexp(alpha)[1]).astype(np.int32)
-        cancelling = np.arange(3, SIZE, 9)
+        cancelling = np.arange(4, SIZE, 9)
         if parts == 1 and alpha == 1.0:
             # All but the last parts of some cancel.
             c[cancelling, 0], exponents[cancelling] = -given[0, cancelling] / beta, 0
+        if parts == 1 and alpha in (0.1, 2.0 / 3.0):
+            # The product of alpha and a last part is left.
+            beta = beta_i = -alpha
+            c[cancelling, 0], exponents[cancelling] = given[0, cancelling], 0
+            given[1, cancelling] = 0.0
+            given[2, cancelling] = np.abs(given[0, cancelling]) * 2.0**-120 * rng.standard_normal(cancelling.size)
         bounds = np.where(np.arange(SIZE) % 3, 0.0, np.abs(given[0]) * 2.0**-70 + 2.0**-90)
         told = np.arange(SIZE) % 4 == 2
         # A few bits, at a midpoint or next to one, and a rest; some of C's are near, so that a sum has few bits, too.
@@ -121,7 +128,9 @@ def summed(parts: int, seed: int) -> dict[str, int]:
             else:
                 # Whatever X may be, the sum rounds as h + m + t, in the normal range and below.
                 exact += 1
-                for by in (0, int(rng.integers(-1074, -1010)) - h.numerator.bit_length() + h.denominator.bit_length()):
+                places = rng.integers(-1074, -1010), -1025, -1023
+                size = h.numerator.bit_length() - h.denominator.bit_length()
+                for by in (0, *(int(place) - size for place in places)):
                     ends = {rounded((off + each) / unit, by) for each in ways}
                     fits &= ends == {rounded(h + m + t, by)}
             wrong += not fits
@@ -172,13 +181,42 @@ CASES = [
     ("float64", 13, "infinities", "native", 2.0, 1.0, ALWAYS), ("float64", 13, "rows", "native", 0.7, -1.3, ALWAYS),
     ("float64", 13, "rows", "correctly-rounded", -1.0, 1.0, MEASURED),
     ("float64", 15, "shares", "native", 0.75, -0.75, MEASURED),
+    ("float64", 13, "last parts", "correctly-rounded", 1.75, 0.0, MEASURED),
+    ("float64", 13, "small terms", "correctly-rounded", 1.0, -1.9, MEASURED),
 ]  # fmt: skip
+
+
+LEFT = float((1 << 50) - 27)
+"""An odd number, times which 7/4 is one, too."""
+
+
+def _partner(x: int) -> int:
+    """The least y such that x·y is above 2^80, and by more than 0.3·2^-52 of it."""
+    return int(Fraction(1 << 80) * (1 + Fraction(3, 10) / 2**52) / x) + 1
+
+
+def _above(x: int) -> float:
+    """By how much x times its partner is above 2^80, in units of 2^28."""
+    return float((Fraction(x * _partner(x), 1 << 80) - 1) * 2**52)
 
 
 def operands(name, dtype):
     """A, B and C: of a family; such that C and AB nearly cancel; of most entries of several rows; or such that C is a
     share of AB, so that sums are next to midpoints as AB is.
     """
+    if name == "last parts":
+        # C cancels the first of two terms. Alpha times the second lies between two numbers, next to a midpoint.
+        rng = np.random.default_rng(5)
+        first = rng.integers(1 << 52, 1 << 53, 4) | 1
+        second = next(x for x in range((1 << 30) + 1, 1 << 31) if 0.3 < _above(x) < 0.49)
+        a = np.stack([first * 2.0**-52, np.full(4, second * 2.0**-87)], axis=1)
+        b = np.array([[LEFT], [_partner(second) * 2.0**-58]])
+        return a, np.repeat(b, 4, axis=1), np.repeat(first[:, None] * 2.0**-52, 4, axis=1)
+    if name == "small terms":
+        # Midpoints that one term of the product and one of C decide, of which C's is larger or smaller.
+        tiny = np.r_[592:600, 630:650]
+        a = np.stack([np.full(tiny.size, 2.0**26 + 24691), 2.0 ** -(tiny - 230.0)], axis=1)
+        return a, np.array([[2.0**27 - 1235], [2.0**-230]]), 1.9 * 2.0 ** -(tiny[:, None] + 1.0)
     if name == "shares":
         a, b = HOSTILE["near_ties"](7, 64, 8, seed=11)
         return a, b, (a @ b) * np.random.default_rng(0).uniform(0.5, 1.0, (7, 8))
@@ -202,6 +240,8 @@ def main(share: str = "0/1") -> None:
         recompute.SECONDS = seconds
         interpreted_gemm.DEVICE = interpreted_device("nvidia" if name in ("graded", "rows") else "any")
         a, b, c = operands(name, dtype)
+        if name == "last parts":
+            beta = -alpha * LEFT
         for in_place in (False, True) if dtype == "float64" and beta and name != "rows" else (False,):
             with np.errstate(all="ignore"):
                 keywords = {"reproducible": True} if target == "native" else {}
@@ -210,6 +250,9 @@ def main(share: str = "0/1") -> None:
                 )  # fmt: skip
             got = interpreted_gemm.made(a, b, c if beta else None, alpha, beta, moduli, target, in_place)
             wrong = interpreted_gemm.same_bits(got, expected)
+            # Entries of rows and columns that are not finite are not made again.
+            finite = np.isfinite(a).all(axis=1)[:, None] & np.isfinite(b).all(axis=0)
+            wrong += int(interpreted_gemm.AGAIN[0] > finite.sum() * (2 if np.iscomplexobj(a) else 1))
             tell(
                 [dtype, moduli, name, target, str(alpha), str(beta), in_place, seconds == MEASURED], wrong=wrong,
                 again=interpreted_gemm.AGAIN[0],

@@ -1,8 +1,8 @@
 """Entries that an epilogue of gemm flagged, made again by more moduli if these are many (`residues.kernels.many`). What
 stays flagged is left to `repair.recompute_exact`.
 
-Entries are made again where alpha is real, so that a part of a sum has one part of AB. C and a product that cancel
-take as many moduli as what is left of them asks for.
+Entries are made again where alpha is real, so that each part of a sum needs one part of AB only. C and a product that
+cancel take as many moduli as what is left of them asks for.
 
 All programs count flags first. If these are many, they are copied into strips, as `many` takes them, without those of
 rows and columns that are not finite; and at last those of proved entries are taken back.

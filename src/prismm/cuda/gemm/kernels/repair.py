@@ -177,8 +177,8 @@ def _by_itself(
     ADDEND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """`_in_two` of a sum with a real alpha, in units of the entry's largest product, for entries far below their row's
-    and column's largest elements; exact where no product is not zero. c: where C's entry stands. Factors that are not
-    finite prove nothing.
+    and column's largest elements; where all products are zero, what C adds alone. c: where C's entry stands. Factors
+    that are not finite prove nothing.
     """
     one = tl.zeros([1, 1], tl.int32)
     s, low, exponent, size, steps = sums_by_themselves(a + one, a_step, b + one, b_step, k, part + one, PARTS, 1, BLOCK)
@@ -188,6 +188,8 @@ def _by_itself(
     h, m, t, bound, exponent, sure = total(
         h, m, h * 0.0, bound, exponent, h != h, alpha, beta, beta_i, of_c, h == h, part, PARTS
     )
+    # C may be the result itself: all threads have read it before one writes.
+    tl.debug_barrier()
     value, alike = rounded_alike(h, m, spread(bound, m, t), exponent, PRECISION)
     finite = h * 0.0 + (alpha * 0.0 + beta * 0.0 + beta_i * 0.0) == 0.0
     sure = sure & alike & ((tl.abs(h) > 1e-100) | (bound == 0.0)) & finite

@@ -460,7 +460,7 @@ def with_product(h, m, t, x, y, exponent):
     """(h, m, t, error, proved, small, middling): h + m + t + x·y·2^-exponent is within error of the sum returned, with
     |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
 
-    x·y = p + r without error. A small product, below 2^-600, only breaks ties where it is the only one, and none is
+    x·y = p + r without error. A small product, below 2^-599, only breaks ties where it is the only one, and none is
     middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
     """
     fx, ex = fraction(x)
@@ -489,5 +489,6 @@ def distilled(v0, v1, v2, v3, v4):
         s, v3 = two_sum(v2, s)
         s, v2 = two_sum(v1, s)
         v0, v1 = two_sum(v0, s)
-    proved = (v0 + v1 == v0) & (tl.where(v1 != 0.0, v1 + v2 == v1, v0 + v2 == v0))
+    # Without a second part there is no third one.
+    proved = (v0 + v1 == v0) & (v1 + v2 == v1)
     return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved

@@ -38,7 +38,7 @@ from prismm.cuda.residues.kernels.balance import (
     voters_of,
     zeros_of,
 )
-from prismm.cuda.residues.kernels.entries import decided, error_of_sums, sum_in_lanes
+from prismm.cuda.residues.kernels.entries import decided, error_of_sums, fraction, sum_in_lanes
 from prismm.cuda.residues.kernels.join_exact import bound_terms
 from prismm.cuda.residues.kernels.many_sum import with_addend
 from prismm.cuda.residues.kernels.repair import strip_of, tiles_of
@@ -127,21 +127,26 @@ def _vote(
             a + batch * a_batch + i * a_row, a_step, a_shift, b + batch * b_batch + j * b_column, b_step, b_shift, k,
             part, PARTS, BLOCK,
         )  # fmt: skip
+        LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
+        least = row_e * 0 + LEAST
+        by = row_e * 0
         if alpha is not None:
-            # In units of AB, so that its error counts as it does there.
+            # In units of AB, so that its error counts as it does there; results have alpha's binades more.
+            _, of_alpha = fraction(alpha)
+            by += of_alpha.to(tl.int32)
+            least = tl.minimum(least - by, row_e + column_e + 900)
             of_c = c
             if c is not None:
                 of_c = c + (batch * c_batch + i * c_row + j * c_column)
             s, low = with_addend(s, low, a_shift + b_shift, alpha, beta, beta_i, of_c, part, PARTS)
         # |s + low| and the norms in units of 2^(e_i + e_j): of numbers below the normal range only that range counts.
-        LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
         size = scaled(tl.abs(s + low), tl.maximum(-(a_shift + b_shift) - (row_e + column_e), -2000))
-        size = tl.maximum(size, scaled(size * 0.0 + 1.0, tl.maximum(LEAST - (row_e + column_e), -1000)))
+        size = tl.maximum(size, scaled(size * 0.0 + 1.0, tl.maximum(least - (row_e + column_e), -1000)))
         norm = tl.load(rows + NORM1 * m + i).to(tl.float64) + tl.load(columns + NORM1 * n + j).to(tl.float64)
         # ceil(log2(norm·2^-q/2 / size)), one more at most.
         need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
         bits += need.to(tl.int32)
-        _value, proved = decided(s, low, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+        _value, proved = decided(s, low, by - (a_shift + b_shift), n2a * n2b, steps, PRECISION)
         # Twice float64's precision has more than enough bits of it, and does not decide: something else is too near.
         error = error_of_sums(n2a * n2b, steps)
         ample = tl.abs(s + low) > error * (4.0 * 2.0**PRECISION)
@@ -153,7 +158,7 @@ def _vote(
         of_row += (batch % row_batches * m + i).to(tl.int32)
         of_column += (row_batches * m + batch % column_batches * n + j).to(tl.int32)
         of_size = exponent_field(tl.abs(s + low)) - 1023 - (a_shift + b_shift)
-        exponent += tl.maximum(of_size, LEAST)
+        exponent += tl.maximum(of_size, least)
         # In units of its own products (`doubled_by_itself`) the entry is surely decided but by rare chance.
         clear = tl.abs(s + low) > error_of_sums(total, steps) * 2.0 ** (PRECISION + SPARE)
         facts += tl.where(proved | (clear & ~near), 0, UNDECIDED)

@@ -3,8 +3,8 @@
 S = Σ y·(P/q) in nine limbs of 40 bits, P in as many of the top ones as it takes; C' = S - P·rint(S/P). Digits are
 0 <= y < 256. S - 128·Σ P/q is summed, and the remainder of 128·Σ P/q modulo P added: numbers |y - 128| <= 128 times
 limbs below 2^40, 49 of them, and a limb stay below 2^53. So do they when the quotient's multiple of P is subtracted,
-since |S/P| < 62. Leading limbs that are zero are shifted out until five are left, which hold at least 159 bits of C'; a
-quarter of the fifth one's unit stands for the rest, with its sign.
+since |S/P| < 62. Leading limbs that are zero are shifted out until five are left, of which at least 159 bits of C' are
+kept in three parts; a quarter of the fifth one's unit stands for the rest, with its sign.
 
 The terms of inner indices that were left apart (`balance`) are added before C' is rounded.
 
@@ -295,6 +295,8 @@ def join_entries(
     zero = there != there
     # Whether what is left of C' below its second part is known by its sign alone.
     by_sign = zero
+    # `expand` rounds the third part, which else only breaks ties. Its terms are multiples of 2^-82.
+    cut = tl.where(tl.abs(tail) > 2.0**-29, tl.abs(tail) * 2.0**-53, 0.0)
     if balance < BALANCES:
         row, column = row_first + i, column_first + j
         zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
@@ -322,11 +324,11 @@ def join_entries(
                 by_sign = alone
             sure = sure & ((small == 0) | alone)
             # What stands for the rest of C' is a sign alone, which others may hide.
-            error += tl.where(apart > 0, missing, 0.0)
+            error += tl.where(apart > 0, missing + cut, 0.0)
     if alpha is not None:
         by_sign = by_sign | ((missing != 0.0) & (tl.abs(tail) == STAND_IN * DOWN * DOWN))
         by_sign = by_sign & (bound == 0.0) & (error == 0.0)
-        error += missing
+        error += missing + cut
     inexact = (bound > 0.0) | (error > 0.0)
     bound = tl.where(inexact, (bound * (1.0 + 2.0**-40)) * scale + missing + error, 0.0)
     if alpha is not None:

@@ -10,12 +10,15 @@ from prismm.cuda.residues.kernels.balance import distilled, with_product
 from prismm.cuda.residues.kernels.entries import fraction
 
 STAND_IN = tl.constexpr(0.25)
-"""Stands for the rest of C' with its sign, in units of the fifth limb, which are larger than the rest."""
+"""Stands for the rest of C' with its sign, in units of the fifth limb. The rest is less than such a unit."""
 
 SIGNED_ABOVE, ALIGNED_ABOVE, ALIGNS = tl.constexpr(2.0**-20), tl.constexpr(2.0**-26), tl.constexpr(1.5 * 2.0**-26)
 """If the rest of a sum is known by its sign, the first part is at least SIGNED_ABOVE. A second part below ALIGNED_ABOVE
-is a multiple of 2^-78 if adding ALIGNS does not round it; larger second parts are multiples of it.
+is a multiple of 2^-79 if adding ALIGNS does not round it; larger second parts are multiples of it.
 """
+
+NEAR_SMALL = tl.constexpr(2.0**-540)
+"""Parts above are multiples of 2^-592, so that a small term (`with_product`) only breaks ties of them."""
 
 
 @triton.jit
@@ -38,17 +41,34 @@ def _factors(beta, beta_i, part, PARTS: tl.constexpr):
 
 
 @triton.jit
+def _plus(h, m, t, bound, exponent, f, x):
+    """`with_product` of f·x for a sum that is off by a bound, and the unit of the sum afterwards. A small product is
+    proved if the sum's last part is far above it.
+    """
+    _, of_f = fraction(f)
+    _, of_x = fraction(x)
+    # Of a sum of nothing but this any unit will do, but a bound is in units of the sum.
+    nothing = (h == 0.0) & (bound == 0.0) & (f * x != 0.0)
+    exponent = tl.where(nothing, of_f + of_x, exponent)
+    least = tl.abs(tl.where(t != 0.0, t, tl.where(m != 0.0, m, h)))
+    h, m, t, error, proved, small, middling = with_product(h, m, t, f, x, exponent)
+    proved = proved & ((small == 0) | (least > NEAR_SMALL)) & (x - x == 0.0)
+    return h, m, t, bound + error, exponent, proved, small, middling
+
+
+@triton.jit
 def total(h, m, t, bound, exponent, by_sign, alpha, beta, beta_i, c, there, part, PARTS: tl.constexpr):
     """(h, m, t, bound, exponent, sure): (h + m + t)·2^exponent is within bound·2^exponent of a part of
     alpha·X + beta·C, with |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where sure.
 
-    X, likewise, is within bound·2^exponent of (h + m + t)·2^exponent; a bound of 0 says that nothing is off, or nothing
-    that rounds otherwise: if t's half is above a bound, what t stands for has its sign, and adds less than ulp(m) to m,
-    so that no midpoint lies between. c: where C's entries stand, a complex one's imaginary part behind its real one;
-    None for none.
+    X, likewise, is within bound·2^exponent of (h + m + t)·2^exponent; given a bound of 0 it is that. c: where C's
+    entries stand, a complex one's imaginary part behind its real one; None for none.
+
+    A returned bound of 0 says that all that the bound allows rounds alike: if t's half is above a bound, what t stands
+    for has its sign, and adds less than ulp(m) to m, so that no midpoint lies between.
 
     by_sign: X is h + m and a rest of less than 2^-80 that has t's sign. Alpha makes it less than 2^-79. If the sum
-    without it is a multiple of 2^-78, and at least 2^-20, t says how it rounds, since midpoints are such multiples.
+    without it is a multiple of 2^-79, and at least 2^-20, t says how it rounds, since midpoints are such multiples.
     """
     f, of_alpha = fraction(alpha)
     sign = f * t
@@ -60,19 +80,13 @@ def total(h, m, t, bound, exponent, by_sign, alpha, beta, beta_i, c, there, part
     if c is not None:
         first, second = _factors(beta, beta_i, part, PARTS)
         c0 = tl.load(c, mask=there, other=0.0).to(tl.float64)
-        # Of a sum of nothing but C any unit will do, but a bound is in units of X.
-        _, of_first = fraction(first)
-        _, of_c = fraction(c0)
-        exponent = tl.where((h == 0.0) & (bound == 0.0) & (c0 != 0.0), of_first + of_c, exponent)
-        h, m, t, error, proved, small, middling = with_product(h, m, t, first, c0, exponent)
-        bound += error
-        sure = sure & proved & (c0 - c0 == 0.0)
+        h, m, t, bound, exponent, proved, small, middling = _plus(h, m, t, bound, exponent, first, c0)
+        sure = sure & proved
         if PARTS == 2:
             c1 = tl.load(c + 1, mask=there, other=0.0).to(tl.float64)
-            h, m, t, error, proved, another, others = with_product(h, m, t, second, c1, exponent)
-            bound += error
+            h, m, t, bound, exponent, proved, another, others = _plus(h, m, t, bound, exponent, second, c1)
             one_small = ~(small & another) & ~((small | another) & (middling | others))
-            sure = sure & proved & one_small & (c1 - c1 == 0.0)
+            sure = sure & proved & one_small
     aligned = (tl.abs(m) >= ALIGNED_ABOVE) | ((m + ALIGNS) - ALIGNS == m)
     sure = sure & (~by_sign | (aligned & (bound == 0.0) & (t == 0.0) & (tl.abs(h) >= SIGNED_ABOVE)))
     t = tl.where(by_sign, sign, t)
