@@ -64,7 +64,7 @@ def join_more(
     proved, _ = join_entries(
         out, 0, 0, out, 0, 0, out + PART, row_stride, column_stride, h, middle, tail, lead, missing, row_shift, n1a,
         fa, column_shift, n1b, fb, rows, 0, m, m + n, nothing_there, i, j, there, terms, BALANCES, below, 0.0, PART,
-        PRECISION, PARTS, True,
+        None, None, None, None, None, None, PRECISION, PARTS, True,
     )  # fmt: skip
     tl.store(at, (~proved).to(tl.uint8), mask=there)
 
