@@ -46,7 +46,7 @@ FACTORS = tuple(Factor(index) for index in range(4))
 
 
 def allocate_sum_flags(program: Program, out: Result) -> BufferView:
-    """Of what an epilogue leaves, a bit an entry: (batch, parts, m, words) int32."""
+    """Allocate a bit for each entry, which an epilogue sets if it leaves the entry: (batch, parts, m, words) int32."""
     import torch
 
     # Each part of a complex entry has a flag of its own: one may be certified while the other is not.
@@ -105,7 +105,7 @@ def recompute_sums(
 
     batches, parts = flags.shape[:2]
     q = table.fraction_bits(left.terms)
-    # RAW certifies nothing, and sums of longer vectors would not fit.
+    # RAW certifies nothing, and sums of longer vectors would not fit in 32 bits.
     if test.mode != RAW and left.terms <= MOST_MAGNITUDES:
         strip, block = SUM_STRIP
         down, across = -(-out.m // strip), -(-out.n // block)

@@ -304,7 +304,7 @@ def recompute(
 
 
 def many_of_all(out: Result, parts: int) -> int:
-    """Uncertified entries of a result that may be worth more moduli, at least."""
+    """More moduli are considered if more entries of a result than these are uncertified."""
     return min(-(-out.batch * parts * out.m * out.n // MANY_OF_ALL), 2**31 - 1)
 
 
@@ -317,9 +317,9 @@ def again_arguments(
     Args:
         program, out, a, left, right, table, test, taken: as of `recompute`.
         programs, columns: of the launch, and of a strip.
-        expansions: what is allocated for expansions.
-        least: bytes of `space` at least.
-        again: whether anything may be made again, else there is nearly no space.
+        expansions: workspace in which each program keeps expanded entries.
+        least: the least number of bytes of `space`.
+        again: whether entries may be made again; if not, `space` has one byte.
     """
     import torch
 
@@ -412,7 +412,7 @@ def sum_again_bytes(
     rows: int, columns: int, k: int, moduli: int, parts: int, batches: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool],
 ) -> int:  # fmt: skip
-    """Bytes that gemm's entries that are made again take for so many matrices, where residues and digits were."""
+    """Bytes that `gemm.launches.recompute_sums` takes for so many matrices, in the place of residues and digits."""
     if test.mode == RAW or parts * k > MOST_MAGNITUDES:
         return 0
     programs = sum_programs(rows, columns, parts, batches, device)
@@ -428,10 +428,12 @@ def sum_again_bytes(
 
 
 def sum_programs(rows: int, columns: int, parts: int, batches: int, device: Device) -> int:
-    """Programs that make gemm's entries again: no more than run at once, nor than strips have shares."""
+    """The number of programs of `gemm.kernels.again.sum_again`. All of them run at once, since they wait for each
+    other.
+    """
     strip, block = SUM_STRIP
     words = batches * parts * -(-rows // strip) * -(-columns // block)
-    return min(2 * device.programs, words * (strip // UNCERTIFIED_ROWS))
+    return shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)[0]
 
 
 def strip_list_bytes(rows: int) -> int:

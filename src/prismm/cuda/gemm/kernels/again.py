@@ -1,13 +1,13 @@
 """Entries that an epilogue of gemm flagged, made again by more moduli if these are many (`residues.kernels.many`). What
 stays flagged is left to `repair.recompute_exact`.
 
-Entries are made again where alpha is real, so that each part of a sum needs one part of AB only. C and a product that
-cancel take as many moduli as what is left of them asks for.
+The kernel makes entries again if alpha is real, so that each part of a sum needs one part of AB only. If C and AB
+cancel, the number of moduli grows with the bits that cancel.
 
-All programs count flags first. If these are many, they are copied into strips, as `many` takes them, without those of
-rows and columns that are not finite; and at last those of proved entries are taken back.
+All programs count flags first. If there are many, programs copy them into strips, which `many` works on, and leave out
+the flags of rows and columns that are not finite. At the end they clear the flags of proved entries.
 
-Bytes, where few are flagged: the flags, a bit an entry.
+If few entries are flagged, the kernel reads the flags alone, one bit per entry.
 """
 
 import triton
@@ -24,19 +24,22 @@ from prismm.cuda.residues.kernels.repair import strip_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SPAN = tl.constexpr(1024)
-"""Words of flags that a program counts at once."""
+"""A program counts the flags in so many words per ticket."""
 
-# What `many_choice` counts for tickets that gemm does not have.
+# These are counters of `many_choice` for work that gemm does not have.
 COUNT, COPY, FLAGGED, TAKE_BACK = (tl.constexpr(x.value) for x in (CERTIFY, LISTING, LISTED, LAST))
-"""Tickets for SPAN words that are counted, and for strips that are copied, with how much of it is done behind; how many
-flags there are; and tickets for strips whose flags are taken back, which no program waits for.
+"""COUNT has tickets for counting SPAN words each, and COPY for copying a strip each. The counter behind each tells how
+many of its tickets are done. FLAGGED is the number of flags. TAKE_BACK has tickets for clearing flags of a strip each,
+for which no program waits.
 """
 
 
 @triton.jit
 def _places(w, flags, rows, columns, m, n, pitch, blocks, words, row_batches, column_batches, PARTS: tl.constexpr,
             STRIP: tl.constexpr, COLUMNS: tl.constexpr):  # fmt: skip
-    """(places, which are there, bits of finite ones) of a strip's words of flags, (STRIP, COLUMNS / 32)."""
+    """(addresses, whether they lie inside, bits of entries of finite rows and columns) of a strip's words of flags, of
+    shape (STRIP, COLUMNS / 32).
+    """
     WIDTH: tl.constexpr = COLUMNS // 32
     part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
     i, j, word_at = i0 + tl.arange(0, STRIP), j0 + tl.arange(0, COLUMNS), j0 // 32 + tl.arange(0, WIDTH)
@@ -55,8 +58,8 @@ def _copy_strip(
     w, flags, tiles, entry_flags, rows, columns, m, n, pitch, blocks, words, row_batches, column_batches,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """entry_flags (STRIP, COLUMNS / 32), of a strip: those of finite rows and columns; tiles: its word, a bit for each
-    TILE of rows that has any. Returns how many there are.
+    """Store a strip's flags of finite rows and columns in entry_flags (STRIP, COLUMNS / 32), and in tiles a word with a
+    bit for each TILE of rows that has flags. Returns the number of flags.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     place, there, finite = _places(
@@ -75,7 +78,7 @@ def _take_back_strip(
     w, flags, tiles, entry_flags, rows, columns, m, n, pitch, blocks, words, row_batches, column_batches,
     PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Take back flags of a strip that are no longer in entry_flags."""
+    """Clear those flags of a strip that entry_flags no longer has."""
     WIDTH: tl.constexpr = COLUMNS // 32
     if tl.load(tiles + w) != 0:
         place, there, finite = _places(
@@ -101,16 +104,16 @@ def sum_again(
     PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, ADDEND: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Make flagged entries of alpha·AB + beta·C again, if there are more than many_of_all. counts[EXACT] grows by those
-    that are proved, whose flags are taken back.
+    """Make flagged entries of alpha·AB + beta·C again, if there are more than many_of_all. counts[EXACT] grows by the
+    number of proved entries, whose flags are cleared.
 
-    flags: a bit an entry, (batch, parts, m, flag_pitch). tiles, entry_flags: of workspace, a word a strip of STRIP rows
-    and COLUMNS columns, (batch, parts, strips, blocks), and the strip's flags. state: what `many_choice` counts, 0
-    before. c: C, of which the strides may be 0; read where ADDEND. alpha to beta_i: patterns of the parts of alpha and
-    beta. Other arguments: as of `strips.repair_strips`.
+    flags: one bit per entry, (batch, parts, m, flag_pitch). tiles, entry_flags: workspace for a word per strip of STRIP
+    rows and COLUMNS columns, (batch, parts, strips, blocks), and for the strips' flags. state: the counters of
+    `many_choice`, 0 before. c: C, whose strides may be 0; it is read if ADDEND. alpha to beta_i: bit patterns of the
+    parts of alpha and beta. `strips.repair_strips` has the other arguments.
     """
     f, f_i, g, g_i = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
-    # Times 0, what is not finite is NaN.
+    # An infinity or NaN, multiplied by 0, is NaN, so the sum is not 0 if any factor is not finite.
     usable = (f * 0.0 + g * 0.0 + g_i * 0.0 == 0.0) & (f != 0.0) & (f_i == 0.0)
     if usable:
         lanes = tl.arange(0, SPAN)

@@ -176,9 +176,9 @@ def _by_itself(
     a, a_step, b, b_step, c, k, part, alpha, beta, beta_i, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     ADDEND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """`_in_two` of a sum with a real alpha, in units of the entry's largest product, for entries far below their row's
-    and column's largest elements; where all products are zero, what C adds alone. c: where C's entry stands. Factors
-    that are not finite prove nothing.
+    """`_in_two` of a sum with a real alpha, in units of the entry's largest product. It serves entries far below their
+    row's and column's largest elements. If all products are zero, the sum is beta·C. c: where C's entry stands. It
+    proves nothing if a factor is not finite.
     """
     one = tl.zeros([1, 1], tl.int32)
     s, low, exponent, size, steps = sums_by_themselves(a + one, a_step, b + one, b_step, k, part + one, PARTS, 1, BLOCK)

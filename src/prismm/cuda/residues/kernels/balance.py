@@ -489,6 +489,6 @@ def distilled(v0, v1, v2, v3, v4):
         s, v3 = two_sum(v2, s)
         s, v2 = two_sum(v1, s)
         v0, v1 = two_sum(v0, s)
-    # Without a second part there is no third one.
+    # If the second part is 0, the third one must be 0, too.
     proved = (v0 + v1 == v0) & (v1 + v2 == v1)
     return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved

@@ -170,5 +170,5 @@ def doubled_by_itself(
 
 @triton.jit
 def the_one(value):
-    """The number of a tensor of one, by its pattern: a sum of nothing but -0 is 0."""
+    """The number in a tensor that has one element. `tl.sum` may turn -0 into 0, so the bit pattern is reduced."""
     return float_of(tl.max(bits_of(value), 0))

@@ -245,9 +245,9 @@ def make_again(
     A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Make uncertified entries again by the number of moduli that `choose` finds, if any, and those that are left by
-    the most, if that is expected to be faster than summing them. Returns how many are left, and 1 if any were made
-    again, else 0.
+    """Make uncertified entries again by the number of moduli that `choose` finds, if any. If many are left, and more
+    moduli are expected to be faster than single sums, make these again by the most moduli. Returns the number of
+    entries that are left, and 1 if `choose` found a number of moduli, else 0.
     """
     entries = wide(batches) * PARTS * m * n
     elements = (wide(row_batches) * m + wide(column_batches) * n) * terms

@@ -293,9 +293,10 @@ def join_entries(
     error = bound * 0.0
     sure = there
     zero = there != there
-    # Whether what is left of C' below its second part is known by its sign alone.
+    # True where only the sign is known of what C' holds below its second part.
     by_sign = zero
-    # `expand` rounds the third part, which else only breaks ties. Its terms are multiples of 2^-82.
+    # `expand` rounds the third part, whose terms are multiples of 2^-82. That matters only if something cancels the
+    # first two parts.
     cut = tl.where(tl.abs(tail) > 2.0**-29, tl.abs(tail) * 2.0**-53, 0.0)
     if balance < BALANCES:
         row, column = row_first + i, column_first + j

@@ -1,5 +1,5 @@
-"""Sums alpha·X + beta·C of entries X that more moduli made again, in three parts, and about what they are from sums in
-twice float64's precision. alpha is a real number; C may be missing.
+"""Sums alpha·X + beta·C, in three parts, of entries X that more moduli made again; and estimates of such sums in twice
+float64's precision, for choosing moduli. alpha is a real number, and there may be no C.
 """
 
 import triton
@@ -95,8 +95,8 @@ def total(h, m, t, bound, exponent, by_sign, alpha, beta, beta_i, c, there, part
 
 @triton.jit
 def with_addend(s, low, shift, alpha, beta, beta_i, c, part, PARTS: tl.constexpr):
-    """About (s + low) + beta·C·2^shift / alpha, in two parts, of a part of an entry whose C is at c, or None; 2^1000
-    for what is not finite.
+    """(s, low): about (s + low) + beta·C·2^shift / alpha, for a part of an entry whose C stands at c; c is None if
+    there is no C. If the sum is not finite, it returns (2^1000, 0).
     """
     if c is not None:
         first, second = _factors(beta, beta_i, part, PARTS)

@@ -1,8 +1,8 @@
 """Joins of the uncertified entries of a few rows of a strip, from digits of up to 49 moduli (`many_join`).
 
 If most entries are uncertified, all of them are expanded, and the certified ones keep their values. Then one load reads
-the digits of neighbours, and nothing passes through memory. Otherwise the uncertified entries are listed first. A list
-also serves what is left if some entries need care (`join_entries`), and sums some of whose terms were left apart
+the digits of neighbours, and nothing passes through memory. Otherwise the uncertified entries are listed first. The
+program also lists entries if some of them need care (`join_entries`), or if terms of their sums were left apart
 (`balance`).
 """
 
