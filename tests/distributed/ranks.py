@@ -6,18 +6,29 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import faulthandler
 import multiprocessing
 import os
+import shutil
+import signal
+import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 TIMEOUT = 120.0
 """Seconds after which a collective fails on its own: a machine may be busy."""
 
 
-def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: str) -> None:
-    """Run what comes through the pipe until nothing comes."""
+def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: str, stacks: Path) -> None:
+    """Run what comes through the pipe until nothing comes. stacks: where the threads' stacks are written if a signal
+    ends this process, or if SIGUSR1 asks for them.
+    """
+    kept = stacks.open("w")  # for as long as the process lives
+    faulthandler.enable(kept)
+    faulthandler.register(signal.SIGUSR1, kept)
     os.environ.update(PRISMM_THREADS="1", OMP_NUM_THREADS="1", PRISMM_TESTED_RANKS=device)
     if device == "interpreted":
         os.environ["TRITON_INTERPRET"] = "1"
@@ -96,6 +107,8 @@ class Ranks:
         import torch.distributed as dist
 
         self.world = world
+        self.fit = True  # until a rank ends, or does not answer: what the others answer then belongs to no call
+        self.directory = Path(tempfile.mkdtemp())
         self.store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
         # A process forked from one that has loaded CUDA cannot use CUDA. A process forked from one that has imported
         # Triton cannot switch to Triton's interpreter.
@@ -103,7 +116,7 @@ class Ranks:
         self.pipes, self.processes = [], []
         for rank in range(world):
             here, there = context.Pipe()
-            serving = rank, world, self.store.port, timeout, there, device
+            serving = rank, world, self.store.port, timeout, there, device, self._stacks(rank)
             process = context.Process(target=_serve, args=serving, daemon=True)  # type: ignore[attr-defined]
             process.start()
             there.close()
@@ -116,13 +129,37 @@ class Ranks:
     def start(self, function: Callable[..., Any], *args: Any, ranks: Sequence[int] | None = None) -> None:
         """Have ranks call function(rank, *args)."""
         for rank in range(self.world) if ranks is None else ranks:
-            self.pipes[rank].send((function, args))
+            try:
+                self.pipes[rank].send((function, args))
+            except OSError:
+                raise self._lost(rank) from None
 
     def answer(self, rank: int, seconds: float = TIMEOUT) -> tuple[bool, Any]:
         """Whether a rank's call returned, and what; or the name, text and traceback of its error."""
-        assert self.pipes[rank].poll(seconds), f"rank {rank} does not answer"
-        found: tuple[bool, Any] = self.pipes[rank].recv()
-        return found
+        try:
+            if self.pipes[rank].poll(seconds):
+                found: tuple[bool, Any] = self.pipes[rank].recv()
+                return found
+        except (EOFError, OSError):
+            pass
+        raise self._lost(rank)
+
+    def _stacks(self, rank: int) -> Path:
+        return self.directory / str(rank)
+
+    def _lost(self, rank: int) -> AssertionError:
+        """That a rank does not answer; and of every rank how it ended, or where it is."""
+        self.fit = False
+        for process in self.processes:
+            process.join(1)
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(1)
+        states = [
+            f"rank {each}, exit code {process.exitcode}:\n{self._stacks(each).read_text()}"
+            for each, process in enumerate(self.processes)
+        ]
+        return AssertionError("\n".join([f"rank {rank} does not answer", *states]))
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What function(rank, *args) returns on every rank."""
@@ -142,6 +179,7 @@ class Ranks:
 
     def close(self) -> None:
         """End the processes."""
+        self.fit = False
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send((None, ()))
@@ -150,3 +188,4 @@ class Ranks:
             if process.is_alive():
                 process.terminate()
                 process.join(5)
+        shutil.rmtree(self.directory)

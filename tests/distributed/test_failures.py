@@ -46,5 +46,8 @@ def test_a_rank_that_is_killed_is_named():
         for rank in (0, 2):
             returned, (name, text, _) = pool.answer(rank, 200.0)
             assert not returned and name == "EngineError" and named(text, 1), text
+        with pytest.raises(AssertionError, match=r"rank 1 does not answer\n(.*\n)*rank 1, exit code -9"):
+            pool.run(cases.endless, 3)
+        assert not pool.fit
     finally:
         pool.close()
