@@ -14,6 +14,7 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8
 from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
+from prismm.cpu.many_product import Addends
 from prismm.cpu.repair import Entries
 from prismm.cpu.sums import Sum
 from prismm.formats import format_of
@@ -62,8 +63,9 @@ def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
             assert choice.left + choice.right + (block.k - 1).bit_length() <= room(moduli)
             system = many_product.System.of(choice.moduli, choice.left, choice.right, corrected=corrected)
             value, failed = many_product.multiply(
-                block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine
-            )
+                block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine,
+                Addends.none(),
+            )  # fmt: skip
             assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, target))
             exact = (block.rows.bits <= choice.left)[:, None] & (block.columns.bits <= choice.right)[None, :]
             assert not (failed & exact).any()
@@ -79,7 +81,7 @@ def test_panels_blocks_and_workers_change_nothing(engine, seed):
     found = [
         many_product.multiply(
             block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", 50, *given),
-            engine,
+            engine, Addends.none(),
         )
         for given in ((1, 1 << 30), (2, 1 << 30), (3, 1 << 20))
     ]  # fmt: skip
@@ -102,8 +104,9 @@ def test_sums_of_the_largest_numbers_fit(engine):
         assert (choice.left, choice.right) == (53, 53)
         system = many_product.System.of(least, 53, 53)
         value, failed = many_product.multiply(
-            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), engine
-        )
+            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), engine,
+            Addends.none(),
+        )  # fmt: skip
         assert not failed.any()
         assert_same_bits(value, exact_product(a, b).rounded("float64"))
 
@@ -202,7 +205,7 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, factors
             continue
         wanted = exact_gemm(alpha, a, b, beta if c is not None else 0.0, c if c is not None else np.zeros_like(product))
         wanted = wanted.rounded(dtype)
-        for way in ("planned", 24, 49):
+        for way in ("planned", 24, 49, -30, Expansion(2), Expansion(3)):
             with monkeypatch.context() as patch:
                 forced(way, patch)
                 out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
@@ -217,9 +220,7 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, factors
 
 @pytest.mark.parametrize("beta", [-1.0, -1.1])
 def test_a_few_products_settle_a_sum_that_cancels(beta, rng, monkeypatch):
-    """What is left of AB by two numbers: no number of moduli settles it beside a float64 addend; within the product
-    one does.
-    """
+    """C takes all but what two numbers hold of AB: moduli settle the sum of three."""
     usable(units.PACKED)
     for name in ("PAIR_SECONDS", "EXACT_SECONDS"):
         monkeypatch.setattr(escalation, name, 1.0)
@@ -236,17 +237,17 @@ def test_a_few_products_settle_a_sum_that_cancels(beta, rng, monkeypatch):
     assert outcome.paths["more moduli"] >= 0.9 * out.size and outcome.products <= 2 * MOST_MODULI
 
 
-def test_factors_that_would_lose_bits_make_no_product(rng):
-    """Of the least numbers, and of the largest: entries are then summed one by one."""
+def test_complex_factors_that_would_lose_bits_make_no_product(rng):
+    """Of the least numbers, and of the largest: entries are then summed one by one. Real ones lose none."""
     usable(units.PACKED)
-    a, c = rng.standard_normal((5, 6)), rng.standard_normal((5, 4))
+    a, c = rng.standard_normal((5, 6)) + 1j, rng.standard_normal((5, 4)) + 1j
     for size in (2.0**-1060, 2.0**1020):
-        b = rng.standard_normal((6, 4)) * size
-        epilogue = Epilogue(1.1e3 if size > 1 else 0.3, 0.7, c)
-        found = Sum.of(a, c, everything(c)[0], dataclasses.replace(job("float64", 6), epilogue=epilogue))
-        assert found.factors is not None
-        assert found.operands(a, b, (everything(c)[0].i, everything(c)[0].j), np.inf) is None
-    assert found.operands(a, b / size, (everything(c)[0].i, everything(c)[0].j), 8.0) is None
+        b = rng.standard_normal((6, 4)) * size * (1.0 + 1.0j)
+        for alpha, lost in ((1.1e3 if size > 1 else 0.3, False), ((1.1e3 if size > 1 else 0.3) * (1.0 + 1.0j), True)):
+            work = dataclasses.replace(job("complex128", 6), epilogue=Epilogue(alpha, 0.7, c))
+            found = Sum.of(c, everything(c)[0], work)
+            assert found.factors is not None and (found.operands(a, b, np.inf) is None) == lost
+    assert found.operands(a, b / size, np.inf) is not None and found.operands(a, b / size, 8.0) is None
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])

@@ -39,7 +39,7 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+from prismm.cpu.many_product import Addends, ByteEngine, Extents, takes_bytes
 from prismm.cpu.sums import Sum
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Block:
         r, c: row and column of each entry in this product.
         left, right: the operands, float64.
         rows, columns: their extents.
-        addend: a number to add to each entry, or None.
+        summands: the factors of each entry and of the numbers that are added to it; empty for a product alone.
+        numbers: these, one array for each factor but the first, a number for each entry.
         stands_for: m, k and n of a product of which this one is a sample; None if it is the product itself.
     """
 
@@ -158,7 +159,8 @@ class Block:
     right: NDArray[np.float64]
     rows: Extents
     columns: Extents
-    addend: NDArray[np.float64] | None = None
+    summands: tuple[float, ...] = ()
+    numbers: tuple[NDArray[np.float64], ...] = ()
     stands_for: tuple[int, int, int] | None = None
 
     @staticmethod
@@ -171,24 +173,25 @@ class Block:
     ) -> Block | None:
         """Of the entries of one real part: of AB, or of a sum. None where the sum's operands do not fit.
 
-        memory: bytes that balanced operands, or those of a sum, take at most.
+        memory: bytes that balanced operands, or those of two products, take at most.
         """
         summed = Sum(entries.part) if summed is None else summed
         (i, r), (j, c) = used_of(entries.i, a.shape[0]), used_of(entries.j, b.shape[1])
         used = a if i.size == a.shape[0] else a[i], b if j.size == b.shape[1] else b[:, j]
-        if (operands := summed.operands(*used, (r, c), memory)) is None:
+        if (operands := summed.operands(*used, memory)) is None:
             return None
-        (left, right), addend = operands, summed.addend
+        left, right = operands
+        added = summed.summands, summed.numbers
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
         given = for_kernels(left), for_kernels(right)
-        block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), addend)
+        block = Block(r, c, *given, Extents.of(given[0], rows=True), Extents.of(given[1], rows=False), *added)
         # Balancing allocates two operands, and a copy of the right one to check it.
         fits = given[0].nbytes + 2 * given[1].nbytes <= memory
         if block.k == 0 or not fits or (even := balanced(*given)) is None:
             return block
-        other = Block(r, c, *even, Extents.of(even[0], rows=True), Extents.of(even[1], rows=False), addend)
+        other = Block(r, c, *even, Extents.of(even[0], rows=True), Extents.of(even[1], rows=False), *added)
         return other if other._mean_bits() <= block._mean_bits() - _SAVED_BITS else block
 
     def _mean_bits(self) -> float:
@@ -231,7 +234,7 @@ class Block:
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
         best, found = min(pairs, per_term * EXACT_SECONDS), None
         rest = best
-        expansions: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
+        expansions: list[Way] = [Expansion(2), Expansion(3)]
         systems = self._systems(tried) if engine is not None else []
         for ways in (expansions, systems):
             for way in ways:
@@ -260,7 +263,7 @@ class Block:
             found.append(way)
             if exact:
                 break
-        if self.addend is None and not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
+        if not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
             for moduli in _CORRECTED:
                 found.append(replace(shared_bits(moduli, self.k, rows, columns), corrected=True))
         return found
@@ -273,11 +276,15 @@ class Block:
             return self._expanded(way.parts, kind, job)
         assert engine is not None
         system = many_product.System.of(way.moduli, way.left, way.right, corrected=way.corrected)
-        addend = None
-        if self.addend is not None:
-            addend = np.zeros((self.left.shape[0], self.right.shape[1]))
-            addend[self.r, self.c] = self.addend
-        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine, addend)
+        operands = self.left, self.right, self.rows, self.columns
+        return many_product.multiply(*operands, system, kind, job, engine, self._addends())
+
+    def _addends(self) -> Addends:
+        """What is added, as matrices. It is 0 beside the entries."""
+        numbers = np.zeros((len(self.numbers), self.left.shape[0], self.right.shape[1]))
+        for matrix, number in zip(numbers, self.numbers, strict=True):
+            matrix[self.r, self.c] = number
+        return Addends(np.array(self.summands), numbers)
 
     def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         from prismm.cpu.kernels.expansions import expanded_product
@@ -286,7 +293,7 @@ class Block:
         out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
         wanted = np.zeros((m, n), np.uint8)
         wanted[self.r, self.c] = 1
-        precision = 53 if kind == np.float64 else 24
+        precision, addends = 53 if kind == np.float64 else 24, self._addends()
         # Two pieces a worker even out rows without a wanted entry.
         step = max(1, min(256, -(-m // (2 * job.workers))))
 
@@ -297,8 +304,8 @@ class Block:
             out32 = piece if kind == np.float32 else np.empty((0, 0), np.float32)
             listed = np.empty(piece.size, np.int32)
             count = expanded_product(
-                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision,
-                out64, out32, listed,
+                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts,
+                *addends.arguments(here, slice(None)), precision, out64, out32, listed,
             )  # fmt: skip
             failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
 
@@ -315,8 +322,8 @@ def _scaled(rows: NDArray[np.float64], exponent: NDArray[np.int64]) -> NDArray[n
 
 @dataclass(frozen=True)
 class _Sample:
-    """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the sum is
-    from the next number at which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
+    """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the
+    product is from one with which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
     """
 
     block: Block
@@ -339,13 +346,16 @@ class _Sample:
         s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
         x, y = _scaled(block.left[r], s), _scaled(block.right[:, c].T, t)
         index, scale, result = np.arange(chosen.size), s + t, job.result
-        given = [] if block.addend is None else [np.ldexp(-block.addend[chosen], scale)]
+        factor, *shares = block.summands or (1.0,)
+        most = np.finfo(np.float64).max
+        given = [np.clip(np.ldexp(each[chosen], scale), -most, most) for each in block.numbers]
 
         def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
             """RN(the sum, less some numbers)."""
-            value, count = np.empty(chosen.size), len(given) + len(numbers)
-            addends = np.stack([*given, *numbers], axis=1) if count else np.empty((chosen.size, 0))
-            exact_dots(x, y, index, index, np.ones(1), addends, np.full(count, -1.0), 53, value)
+            value, added = np.empty(chosen.size), [*given, *numbers]
+            addends = np.stack(added, axis=1) if added else np.empty((chosen.size, 0))
+            signs = np.array([*shares, *(-1.0 for _ in numbers)])
+            exact_dots(x, y, index, index, np.full(1, factor), addends, signs, 53, value)
             return value
 
         sums = less()
@@ -356,7 +366,7 @@ class _Sample:
         rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
         half = np.copysign(np.ldexp(0.5, unit), less(rounded))
         distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
-        return _Sample(block, r, c, scale, np.nan_to_num(distance), np.abs(x * y).sum(axis=1))
+        return _Sample(block, r, c, scale, np.nan_to_num(distance) / abs(factor), np.abs(x * y).sum(axis=1))
 
     def share(self, way: Way) -> tuple[float, float]:
         """Of the entries, what a way decides; and how many terms each one's correction has."""
@@ -405,7 +415,7 @@ def escalate(
     """
     if _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
         return entries, True
-    summed = Sum.of(a, out, entries, job)
+    summed = Sum.of(out, entries, job)
     left = [
         _escalate_part(a, b, out, entries.keep(part), job, outcome, summed.keep(part))
         for part in structure.parts(a, b, entries.i, entries.j)
@@ -451,8 +461,6 @@ def _escalate_part(
         outcome.time(way.path, time.perf_counter() - start)
         entries, tried = entries.keep(still), (*tried, way)
         summed = summed.keep(still)
-        if summed.addend is not None and 2 * entries.i.size > still.size:
-            summed, tried = summed.within_product(), ()
     return entries, pairs
 
 

@@ -7,7 +7,7 @@ they are in the cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -103,6 +103,29 @@ Scaled = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
 """Shifts, and the bound's vectors."""
 
 
+class Addends(NamedTuple):
+    """A product times a factor, and numbers times factors that are added to it.
+
+    Attributes:
+        factors: finite; the product's first. Empty for a product alone.
+        numbers: (factors but the first, m, n), finite.
+    """
+
+    factors: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+
+    @staticmethod
+    def none() -> Addends:
+        """Of a product alone."""
+        return Addends(np.empty(0), np.empty((0, 0, 0)))
+
+    def arguments(self, rows: slice, columns: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of a part of the result, as `kernels.many_sum.add_addends` takes them."""
+        if len(self.numbers) == 0:
+            return self.factors, np.empty((0, 0))
+        return self.factors, np.concatenate([x[rows, columns] for x in self.numbers], axis=1)
+
+
 @dataclass(frozen=True)
 class _Product:
     """Operands, their extents and the system."""
@@ -114,7 +137,7 @@ class _Product:
     system: System
     engine: ByteEngine
     workers: int
-    addend: NDArray[np.float64] | None
+    addends: Addends
 
     @property
     def k(self) -> int:
@@ -173,13 +196,11 @@ class _Product:
     def correction(
         self, rows: slice, columns: slice, left: Part, right: Part
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What is to be added to a part of the product of A' and B', what these leave out or the addend, and the error
-        that is left; both empty where nothing is.
+        """What A' and B' leave out of a part of the product, and the error that is left; both empty where that is not
+        added.
         """
-        from prismm.cpu.kernels.residuals import UNIT, residual_product
+        from prismm.cpu.kernels.residuals import residual_product
 
-        if self.addend is not None:
-            return as_correction(self.addend[rows, columns], left[1:], right[1:], self.k, UNIT)
         if not self.system.corrected:
             return np.empty((0, 0)), np.empty((0, 0))
         value, error = np.empty((2, left[1].size, right[1].size))
@@ -187,28 +208,28 @@ class _Product:
         return value, error
 
     def join(
-        self, left: Part, right: Part, correction: tuple[Any, Any], out: NDArray[Any], failed: NDArray[np.bool_],
-        workspace: Workspace,
+        self, left: Part, right: Part, correction: tuple[Any, Any], addends: tuple[Any, Any], out: NDArray[Any],
+        failed: NDArray[np.bool_], workspace: Workspace,
     ) -> None:  # fmt: skip
         """Multiply split rows and columns; out is their part of the result, `failed` what is not proved of it."""
         tables, (m, n) = self.system.tables, out.shape
         if not isinstance(self.engine, PackedEngine):
             products = np.empty((len(tables.moduli), m, n), np.int32)
             self.engine.multiply(left[0], right[0], products, tables.moduli)
-            join_products(products, tables, left[1:], right[1:], self.k, correction, out, failed)
+            join_products(products, tables, left[1:], right[1:], self.k, correction, addends, out, failed)
             return
         first, *scratch = self.engine.scratch(1, len(tables.moduli), m, n, self.k)
         tiles = [workspace.empty(first[0][1:], first[1]), *(workspace.empty(*each) for each in scratch)]
-        rest = _join_arguments(tables, left[1:], right[1:], self.k, correction, out)
+        rest = _join_arguments(tables, left[1:], right[1:], self.k, correction, addends, out)
         _flag(self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest), rest[-1], failed)
 
 
 def join_products(
     products: NDArray[Any], tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any],
-    out: NDArray[Any], failed: NDArray[np.bool_],
+    addends: tuple[Any, Any], out: NDArray[Any], failed: NDArray[np.bool_],
 ) -> None:  # fmt: skip
     """Round products (moduli, m, n) of split rows and columns, or their digits, to out; `failed` becomes true where the
-    rounding is not proved. correction: as of `_Product.correction`.
+    rounding is not proved. correction: as of `_Product.correction`; addends: as of `Addends.arguments`.
     """
     from prismm.cpu.kernels import many
 
@@ -216,19 +237,20 @@ def join_products(
     # The join reads whole sixteens.
     whole = np.zeros((m, count, -(-n // 16) * 16), np.int32)
     whole[:, :, :n] = products.transpose(1, 0, 2)
-    rest = _join_arguments(tables, left, right, k, correction, out)
+    rest = _join_arguments(tables, left, right, k, correction, addends, out)
     _flag(many.join_many(whole, *rest), rest[-1], failed)
 
 
 def _join_arguments(
-    tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any], out: NDArray[Any]
+    tables: ManyModuli, left: Scaled, right: Scaled, k: int, correction: tuple[Any, Any], addends: tuple[Any, Any],
+    out: NDArray[Any],
 ) -> tuple[Any, ...]:  # fmt: skip
     """The arguments of `kernels.many.join_many` after the products. The last one receives the entries without proof."""
     out64 = out if out.dtype == np.float64 else np.empty((0, 0))
     out32 = out if out.dtype == np.float32 else np.empty((0, 0), np.float32)
     return (
         tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, left[0], right[0], left[1],
-        right[1], k / 4.0, *correction, 53 if out.dtype == np.float64 else 24, out64, out32,
+        right[1], k / 4.0, *correction, *addends, 53 if out.dtype == np.float64 else 24, out64, out32,
         np.empty(out.size, np.int32),
     )  # fmt: skip
 
@@ -255,31 +277,12 @@ def plain_residues(
     residues(rounded.reshape(-1), *numbers, out.reshape(len(out), -1))
 
 
-@np.errstate(all="ignore")
-def as_correction(
-    addend: NDArray[np.float64], left: Scaled, right: Scaled, k: int, unit: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The addend in units of 2^-unit of C', and the bound of `Residues` for an error; without bounds where the former
-    has no float64.
-    """
-    value = np.ldexp(addend, left[0][:, None] + right[0][None, :] + unit)
-    rows, columns = left[1][:, :, None], right[1][:, None, :]
-    first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * (k / 4.0)
-    second = rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]
-    error = np.ldexp(np.minimum(first, second) * (1.0 + 2.0**-40), unit)
-    lost = (addend != 0.0) & ~((np.abs(value) >= 2.0**-900) & (np.abs(value) <= 2.0**1000))
-    return np.where(lost, 0.0, value), np.where(lost | ~(error <= 2.0**1000), np.inf, error)
-
-
 def multiply(
     left: NDArray[np.float64], right: NDArray[np.float64], rows: Extents, columns: Extents, system: System,
-    kind: np.dtype[Any], job: Job, engine: ByteEngine, addend: NDArray[np.float64] | None = None,
+    kind: np.dtype[Any], job: Job, engine: ByteEngine, addends: Addends,
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
-    """left @ right, contiguous, plus the addend, correctly rounded to this type; and where that is not proved.
-
-    addend: (m, n), for a system that is not corrected.
-    """
-    work = _Product(left, right, rows, columns, system, engine, job.workers, addend)
+    """left @ right, contiguous, or a sum with it, correctly rounded to this type; and where that is not proved."""
+    work = _Product(left, right, rows, columns, system, engine, job.workers, addends)
     (m, k), n = left.shape, right.shape[1]
     count, workers = len(system.tables.moduli), job.workers
     # Whole panels of 32 columns, no more bytes than a block may have, and a block for every worker.
@@ -300,7 +303,8 @@ def multiply(
                 with Workspace() as mine:
                     part = work.split_columns(j0, j1, mine)
                     correction = work.correction(here, slice(j0, j1), split, part)
-                    work.join(split, part, correction, out[here, j0:j1], failed[here, j0:j1], mine)
+                    added = work.addends.arguments(here, slice(j0, j1))
+                    work.join(split, part, correction, added, out[here, j0:j1], failed[here, j0:j1], mine)
 
             threads.spread(columns_of, list(range(0, n, width)), workers)
     return out, failed

@@ -1,12 +1,12 @@
-"""What is summed in uncertified entries of gemm: alpha·AB + beta·C as a product with an addend, or as a product alone.
+"""What is summed in uncertified entries of gemm: f·X + Σ g·c, where X is a product of real operands, and each c is a
+number of the entry's own.
 
-Where the factors are powers of two that lose nothing, the rows of A take alpha, and beta·C is a number for each entry.
-Otherwise the sum is the product of longer operands. With f·y = p + e (Dekker's product, which loses nothing), X and Y
-the real operands of AB, P and E all p and e, and beta·C an addend for each column,
+Parts of alpha·AB are one product times a factor, unless both parts of alpha and of AB are there. Two products are one
+of longer operands: with f·y = p + e (Dekker's product, which loses nothing), and P and E all p and e,
 
-    f·XY + g·C = [X, X, C]·[P; E; g·I],
+    f·XY + f'·X'Y' = [X, X, X', X']·[P; E; P'; E'],
 
-exactly. The real part of complex numbers has a second product and a second addend, and the imaginary part likewise.
+exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from prismm.cpu.repair import Entries
 
     Floats = NDArray[np.float64]
-    Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -36,101 +35,66 @@ class Sum:
 
     Attributes:
         part: 0 for real parts, 1 for imaginary ones.
-        alpha: a power of two that loses nothing of the rows' elements; 1.0 where `factors` are given.
-        addend: a number to add to each entry, or None.
-        factors: of both real products, and of both of C's parts; None where alpha and addend say all.
-        parts: of C, a number for each entry.
+        factors: f of both real products, as of `Epilogue.factors`; None for the part of AB itself.
+        shares: g of each number.
+        numbers: c, one array for each g, a number for each entry.
     """
 
     part: int
-    alpha: float = 1.0
-    addend: Floats | None = None
-    factors: tuple[float, ...] | None = None
-    parts: tuple[Floats, ...] = ()
+    factors: tuple[float, float] | None = None
+    shares: tuple[float, ...] = ()
+    numbers: tuple[Floats, ...] = ()
 
     def keep(self, index: Any) -> Sum:
         """Of some of the entries."""
-        addend = None if self.addend is None else self.addend[index]
-        return replace(self, addend=addend, parts=tuple(each[index] for each in self.parts))
+        return replace(self, numbers=tuple(each[index] for each in self.numbers))
 
-    def within_product(self) -> Sum:
-        """The same with the addend as a part of the product: exact where a float64 addend cancels most of it."""
-        alphas = (0.0, self.alpha) if self.part else (self.alpha, 0.0)
-        assert self.addend is not None
-        return Sum(self.part, factors=(*alphas, 1.0, 0.0), parts=(self.addend,))
+    @property
+    def summands(self) -> tuple[float, ...]:
+        """f, where `operands` are a single product, or 1, and all g; empty for the part of AB itself."""
+        if self.factors is None:
+            return ()
+        first, second = self.factors
+        return (1.0 if first and second else first or second, *self.shares)
 
-    def operands(
-        self, a: NDArray[Any], b: NDArray[Any], place: tuple[Index, Index], memory: float
-    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Real operands whose product has the entries, but for the addend, at some places.
+    def operands(self, a: NDArray[Any], b: NDArray[Any], memory: float) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Real operands whose product is X.
 
         Args:
             a, b: rows (m, k) and columns (k, n), perhaps complex.
-            place: rows and columns of the entries.
             memory: bytes of longer operands, at most.
 
         Returns:
             (m, K) and (K, n), K >= k; None where longer ones take too much memory, or have elements beyond float64.
         """
-        if self.factors is None:
-            left, right = layout(a, self.part, "left"), layout(b, self.part, "right")
-            return (left if self.alpha == 1.0 else left * self.alpha), right
-        m, n = a.shape[0], b.shape[1]
-        lefts: list[NDArray[Any]] = []
-        rights: list[NDArray[Any]] = []
-        count = sum(f != 0.0 for f in self.factors[:2]) * 2 * a.shape[1] * (2 if np.iscomplexobj(a) else 1)
-        if 8 * (m + n) * (count + n * len(self.parts)) > memory:
+        if self.factors is None or not all(self.factors):
+            part = self.part if self.factors is None else int(bool(self.factors[1]))
+            return layout(a, part, "left"), layout(b, part, "right")
+        # Four times as many terms, each of them of two numbers.
+        if 8 * (a.shape[0] + b.shape[1]) * 8 * a.shape[1] > memory:
             return None
-        for part, factor in enumerate(self.factors[:2]):
-            if factor:
-                scaled = _times(layout(b, part, "right").astype(np.float64, copy=False), factor)
-                if scaled is None:
-                    return None
-                left = layout(a, part, "left")
-                for each in scaled:
-                    lefts.append(left)
-                    rights.append(each)
-        for factor, number in zip(self.factors[2:], self.parts, strict=False):
-            if factor:
-                addend = np.zeros((m, n))
-                addend[place] = number
-                lefts.append(addend)
-                rights.append(np.diag(np.full(n, factor)))
+        lefts, rights = [layout(a, 0, "left")[:, :0]], [layout(b, 0, "right")[:0]]
+        for part, factor in enumerate(self.factors):
+            scaled = _times(layout(b, part, "right").astype(np.float64, copy=False), factor)
+            if scaled is None:
+                return None
+            lefts += [layout(a, part, "left")] * len(scaled)
+            rights += scaled
         return np.concatenate(lefts, axis=1), np.concatenate(rights, axis=0)
 
     @staticmethod
-    @np.errstate(all="ignore")
-    def of(a: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job) -> Sum:
+    def of(out: NDArray[Any], entries: Entries, job: Job) -> Sum:
         """Of the entries, whose C is finite."""
         if job.epilogue is None or job.epilogue.trivial:
             return Sum(entries.part)
-        found = _by_powers(a, entries, job)
-        if found is not None:
-            return found
-        c, factors = job.epilogue.c, job.epilogue.factors(entries.part, len(real_parts(out))).tolist()
-        if c is None or not any(factors[2:]):
-            return Sum(entries.part, factors=(*factors[:2], 0.0, 0.0))
-        numbers = tuple(x[entries.place].astype(np.float64) for x in real_parts(c))
-        return Sum(entries.part, factors=tuple(factors), parts=numbers)
-
-
-def _by_powers(a: NDArray[Any], entries: Entries, job: Job) -> Sum | None:
-    """With alpha and an addend, where both factors are real, powers of two, and lose nothing; None elsewhere."""
-    assert job.epilogue is not None
-    alpha, beta, c = complex(job.epilogue.alpha), complex(job.epilogue.beta), job.epilogue.c
-    powers = all(abs(math.frexp(x.real)[0]) in (0.0, 0.5) and x.imag == 0.0 for x in (alpha, beta))
-    if not powers or alpha.real == 0.0:
-        return None
-    # Rows that are not finite have no entries here.
-    if abs(alpha.real) != 1.0 and any(
-        ((x * alpha.real / alpha.real != x) & np.isfinite(x)).any() for x in real_parts(a)
-    ):
-        return None
-    if c is None or beta.real == 0.0:
-        return Sum(entries.part, alpha.real)
-    given = real_parts(c)[entries.part][entries.place].astype(np.float64)
-    addend = given * beta.real
-    return Sum(entries.part, alpha.real, addend) if (addend / beta.real == given).all() else None
+        parts = len(real_parts(out))
+        factors = job.epilogue.factors(entries.part, parts).tolist()
+        of_product = (factors[0], factors[1] if parts > 1 else 0.0)
+        if job.epilogue.c is None:
+            return Sum(entries.part, of_product)
+        added = [(g, x) for g, x in zip(factors[2:], real_parts(job.epilogue.c), strict=False) if g]
+        numbers = tuple(x[entries.place].astype(np.float64) for _, x in added)
+        return Sum(entries.part, of_product, tuple(g for g, _ in added), numbers)
 
 
 @np.errstate(all="ignore")

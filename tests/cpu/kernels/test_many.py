@@ -44,7 +44,9 @@ def test_limbs_stay_exact_and_the_quotient_is_never_near_a_half(moduli):
     assert below / product + rounding < Fraction(1, 2**17)
 
 
-def joined(system, values, shift, rng, precision, bounds=None, correction=None, error=None):
+def joined(
+    system, values, shift, rng, precision, bounds=None, correction=None, error=None, factors=(), addends=(),
+):  # fmt: skip
     """One row of integers through `join_many`: values and the listed entries."""
     n = len(values)
     c, _, _ = encode(system, values, 0, rng, wide=False)
@@ -58,7 +60,9 @@ def joined(system, values, shift, rng, precision, bounds=None, correction=None, 
         many.join_many, c=whole, modulus=system.modulus, reciprocal=system.reciprocal, weights=system.weights,
         product=system.product, quotient=system.quotient, row_shift=np.zeros(1, np.int64),
         column_shift=np.zeros(n, np.int64) + shift, row_terms=rows, column_terms=columns, terms=0.0,
-        correction=given[0], error=given[1], precision=precision, out=out, out32=out32, failed=failed,
+        correction=given[0], error=given[1], factors=np.array(factors, np.float64),
+        addends=np.concatenate(addends)[None] if addends else nothing, precision=precision, out=out, out32=out32,
+        failed=failed,
     )  # fmt: skip
     return (out if precision == 53 else out32.astype(np.float64))[0], set(failed[:count].tolist())
 

@@ -175,7 +175,7 @@ def test_entries_that_were_certified_keep_their_value(forced, monkeypatch, rng):
 @pytest.mark.parametrize("factors", [(1.0, 1.0), (-2.0, 0.5), (2.0**-1000, -1.0), (0.25, 0.0), (1.5, 1.0), (1.0, 0.3)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums(factors, dtype, forced, rng):
-    """gemm, with C that cancels most of AB, is far from it or holds specials; other factors are summed one by one."""
+    """gemm, with C that cancels most of AB, is far from it or holds specials."""
     (alpha, beta), taken = factors, []
 
     def check(case):
@@ -199,7 +199,7 @@ def test_sums(factors, dtype, forced, rng):
     cases = [(name, (CORRECT, REPRODUCIBLE)[x % 2], x % 3) for x, name in enumerate(names)]
     with np.errstate(all="ignore"):
         assert_each(check, cases)
-    assert sum(map(bool, taken)) > 1 or alpha == 1.5 or beta == 0.3, taken
+    assert sum(map(bool, taken)) > 1, taken
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -20,10 +20,11 @@ Per term 8 bytes from the cache and 13 or 25 operations, shared by eight lanes: 
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, kernel, wide_vectors
+from prismm.core.jit import bits_of, contiguous_row, device, fma, kernel, wide_vectors
 from prismm.cpu.kernels.expansion import two_sum
 from prismm.cpu.kernels.many import round_strip
-from prismm.cpu.kernels.scale import two_factors
+from prismm.cpu.kernels.many_sum import add_addends
+from prismm.cpu.kernels.scale import exponent_above, two_factors
 
 _WIDE = 256
 _STRIP = 1 << 17
@@ -91,22 +92,43 @@ def _scaled(x, f1, f2):
     return y if abs(y) >= _LEAST else 0.0
 
 
+@device
+def _in_units_of(size, h, m, bound, shift):
+    """h + m and its bound, which is not 0 unless the size is, in units of a power of two beside the size. What is then
+    below 2^-700 is left out. The sizes become 0.
+    """
+    least = 2.0**-700
+    for j in range(h.size):
+        e = exponent_above(bits_of(size[j])) if size[j] > 0.0 else np.int64(0)
+        f1, f2 = two_factors(-e)
+        high, middle = h[j] * f1 * f2, m[j] * f1 * f2
+        left_out = (abs(high) < least) | (abs(middle) < least)
+        h[j] = high if abs(high) >= least else 0.0
+        m[j] = middle if abs(middle) >= least else 0.0
+        bound[j] = bound[j] * f1 * f2 * (1.0 + 2.0**-50) + (4.0 * least if left_out & (size[j] > 0.0) else 0.0)
+        shift[j] -= e
+        size[j] = 0.0
+
+
 @kernel(
-    "int64(float64[:,::1], float64[:,::1], int64[::1], int64[::1], uint8[:,:], int64, int64, float64[:,:], "
-    "float32[:,:], int32[::1])"
+    "int64(float64[:,::1], float64[:,::1], int64[::1], int64[::1], uint8[:,:], int64, float64[::1], float64[:,::1], "
+    "int64, float64[:,:], float32[:,:], int32[::1])"
 )
-def expanded_product(left, right, row_top, column_top, wanted, parts, precision, out, out32, failed):
+def expanded_product(
+    left, right, row_top, column_top, wanted, parts, factors, addends, precision, out, out32, failed
+):  # fmt: skip
     """The wanted entries of left (m, k) times right (k, n), rounded; returns how many roundings are not proved, their
     i·n + j in `failed`.
 
-    row_top, column_top: all |x| are below 2^top. parts: 2 or 3. Entries beside wanted ones are overwritten.
+    row_top, column_top: all |x| are below 2^top. parts: 2 or 3. factors, addends: as of `many_sum.add_addends`; empty
+    without. Entries beside wanted ones are overwritten.
     """
     m, k = left.shape
     n = right.shape[1]
     wide = max(32, min(_WIDE, _STRIP // max(k, 1) // 32 * 32))
     scaled, row = np.empty((k, wide)), np.empty(k)
     sums, work = np.empty((5, _WIDE)), np.empty((5, _WIDE))
-    factors, cut = np.empty((2, _WIDE)), np.empty((1, _WIDE))
+    powers, cut = np.empty((2, _WIDE)), np.empty((1, _WIDE))
     shifts, flags = np.empty((1, _WIDE), np.int64), np.empty((2, _WIDE), np.uint8)
     count = np.int64(0)
     for j0 in range(0, n, wide):
@@ -116,8 +138,8 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
         high, low, rest = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
         bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
         f1, f2, column_cut = (
-            contiguous_row(factors, 0, 0, w),
-            contiguous_row(factors, 1, 0, w),
+            contiguous_row(powers, 0, 0, w),
+            contiguous_row(powers, 1, 0, w),
             contiguous_row(cut, 0, 0, w),
         )
         shift = contiguous_row(shifts, 0, 0, w)
@@ -156,6 +178,9 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
                     else:
                         _add_three(row[h], contiguous_row(scaled, h, 0, w), s, e, t, size)
             _renormalise(s, e, t, size, missed, k, parts, high, low, rest, bound)
+            if factors.size > 0:
+                _in_units_of(size, high, low, bound, shift)
+                add_addends(high, low, rest, bound, size, np.int64(0), shift, factors, addends, i, j0)
             count = round_strip(
                 high, low, rest, 0, bound, shift, i, j0, precision, out, out32, failed, count, value, flags
             )

@@ -112,7 +112,7 @@ def fused_complex_product(
 @kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int32[:,:,::1], " + many.REST)
 def fused_many_product(
     left, right, depth, tiles, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
-    column_terms, terms, correction, error, precision, out, out32, failed,
+    column_terms, terms, correction, error, factors, addends, precision, out, out32, failed,
 ):  # fmt: skip
     """A real product of residues left (moduli, m, pitch) and right (moduli, panels, depth/4, 32) of up to 49 moduli.
 
@@ -135,6 +135,7 @@ def fused_many_product(
                 many.product_sums(tiles, i, 0, w, modulus, reciprocal, weights, sums)
                 count = many.join_strip(
                     i0 + i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
-                    correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+                    correction, error, factors, addends, precision, out, out32, failed, count, sums, work, shifts,
+                    flags, nothing,
                 )  # fmt: skip
     return count

@@ -97,7 +97,7 @@ def fused_amx_complex_product(
 @kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int8[:,:,:,:,::1], int8[::1], int32[:,::1], " + many.REST)
 def fused_amx_many_product(
     left, right, depth, digits, tiles, tables, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
-    row_terms, column_terms, terms, correction, error, precision, out, out32, failed,
+    row_terms, column_terms, terms, correction, error, factors, addends, precision, out, out32, failed,
 ):  # fmt: skip
     """`fused.fused_many_product` on tiles. Scratch arrays are those of `fused_amx_product`, but `digits` has no first
     axis.
@@ -121,6 +121,7 @@ def fused_amx_many_product(
                 many.digit_sums(digits, i, j0 // PANEL, w, modulus, reciprocal, weights, sums)
                 count = many.join_strip(
                     i0 + i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
-                    correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+                    correction, error, factors, addends, precision, out, out32, failed, count, sums, work, shifts,
+                    flags, nothing,
                 )  # fmt: skip
     return count

@@ -28,6 +28,7 @@ from prismm.cpu.kernels.finish import (
     undecided,
 )
 from prismm.cpu.kernels.join import RADIX, STRIP
+from prismm.cpu.kernels.many_sum import add_addends
 from prismm.cpu.kernels.residuals import UNIT
 from prismm.cpu.kernels.scale import two_factors
 from prismm.cpu.kernels.strip import by_limbs
@@ -235,7 +236,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
 @device
 def join_strip(
     row, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms, correction, error,
-    precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+    factors, addends, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
 ):  # fmt: skip
     """Row `row` of the result from column j0 on, of which `sums` holds S; returns the new count of listed entries."""
     wide_vectors()
@@ -251,20 +252,22 @@ def join_strip(
     unit = RADIX * (limbs - 3)
     for j in range(w):
         shift[j] = row_shift[row] + column_shift[j0 + j] + RADIX * lead[j]
+    # `value` is needed no more once it is read.
     if correction.size > 0:
-        # `value` is needed no more once it is read.
         _correct(
             h, m, t, lead, unit, contiguous_row(correction, row, j0, w), contiguous_row(error, row, j0, w), bound, value
         )
-        return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
-    bounds(
-        row_terms[0, row], row_terms[1, row], row_terms[2, row], row_terms[3, row],
-        contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
-        contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
-    )  # fmt: skip
-    for j in range(w):
-        # Exact numbers need no more of the rest than its sign.
-        bound[j] = bound[j] * power_of_two(RADIX * lead[j] - unit) + value[j] if bound[j] > 0.0 else 0.0
+    else:
+        bounds(
+            row_terms[0, row], row_terms[1, row], row_terms[2, row], row_terms[3, row],
+            contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
+            contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
+        )  # fmt: skip
+        for j in range(w):
+            # Exact numbers need no more of the rest than its sign.
+            bound[j] = bound[j] * power_of_two(RADIX * lead[j] - unit) + value[j] if bound[j] > 0.0 else 0.0
+    if factors.size > 0:
+        add_addends(h, m, t, bound, value, unit, shift, factors, addends, row, j0)
     return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
 
 
@@ -282,21 +285,22 @@ def scratch():
 
 REST = (
     "float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
-    "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int64, "
-    "float64[:,:], float32[:,:], int32[::1])"
+    "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], "
+    "float64[::1], float64[:,::1], int64, float64[:,:], float32[:,:], int32[::1])"
 )
 
 
 @kernel("int64(int32[:,:,:], " + REST)
 def join_many(
     c, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
-    correction, error, precision, out, out32, failed,
+    correction, error, factors, addends, precision, out, out32, failed,
 ):  # fmt: skip
     """Join integer products c (rows, moduli, columns), a multiple of 16 of these; the rest, and the count that is
     returned, as in `join.join_fused` with mode ROUNDING.
 
     correction, error: what `residuals.residual_product` found of what A' and B' leave out, instead of the bound from
     row_terms and column_terms; empty without.
+    factors, addends: as of `many_sum.add_addends`; empty without.
     """
     wide_vectors()
     n = column_shift.size
@@ -309,6 +313,7 @@ def join_many(
             product_sums(c, i, j0, w, modulus, reciprocal, weights, sums)
             count = join_strip(
                 i, j0, w, limbs, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
-                correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+                correction, error, factors, addends, precision, out, out32, failed, count, sums, work, shifts, flags,
+                nothing,
             )  # fmt: skip
     return count

@@ -125,13 +125,13 @@ class Joined:
             self.uncertified = left
 
     def to_multiply_again(self, extents: Extents) -> list[Again]:
-        """Rows and columns that are multiplied again by more moduli; of gemm where its factors are powers of two."""
+        """Rows and columns that are multiplied again by more moduli; of gemm where no factor mixes real parts."""
         parts, scales, found = real_parts(self.out), (self.rows, self.columns), list[Again]()
         for each in () if self.tried else self.uncertified:
             if not more.pays(each.i.size, self.setting):
                 continue
             summed = self._summed(each.part)
-            if summed is not None and summed.lossless:
+            if summed is not None:
                 asked = more.choose(each, parts[each.part], scales, extents, self.setting, summed.power)
                 found += [] if asked is None else [asked]
         return found

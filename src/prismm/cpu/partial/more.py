@@ -31,7 +31,7 @@ from prismm.core.specials import layout
 from prismm.cpu.costs import EXACT_SECONDS, MANY_JOIN_SECONDS, RATES
 from prismm.cpu.engines.integer import CpuEngine
 from prismm.cpu.escalation import shared_bits, used_of
-from prismm.cpu.many_product import as_correction, join_products, plain_residues
+from prismm.cpu.many_product import join_products, plain_residues
 from prismm.cpu.partial.residues import SplitPiece, multiply_blocks, packed_residues, split_blocks
 from prismm.cpu.partial.scales import NOTHING, UNIT
 from prismm.cpu.partial.setting import Setting, is_packed
@@ -86,47 +86,43 @@ class Again(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What an entry is beside X of AB: ±2^power·X + beta·c.
+    """What an entry is beside X of AB: alpha·X + beta·c.
 
     Attributes:
-        power, negative: of the factor.
+        alpha: X's factor, not 0.
         c: (m, n), or None where nothing is added.
         beta: its factor.
     """
 
-    power: int = 0
-    negative: bool = False
+    alpha: float = 1.0
     c: NDArray[Any] | None = None
     beta: float = 0.0
 
     @staticmethod
     def of(epilogue: Epilogue, part: int, parts: int) -> Sum | None:
-        """Of gemm's sum, where its factors are powers of two and this real part is made of the same one of AB and of C;
-        None elsewhere.
-        """
+        """Of gemm's sum, where this real part is made of the same one of AB and of C; None elsewhere."""
         factors = epilogue.factors(part, parts).tolist()
         others = [f for at, f in enumerate(factors) if at not in (part, 2 + part)]
         alpha, beta = factors[part], factors[2 + part]
-        if any(others) or abs(math.frexp(alpha)[0]) != 0.5 or abs(math.frexp(beta)[0]) not in (0.0, 0.5):
+        if any(others) or not alpha:
             return None
         c = None
         if epilogue.c is not None and beta and part < len(real_parts(epilogue.c)):
             c = real_parts(epilogue.c)[part]
-        return Sum(math.frexp(alpha)[1] - 1, alpha < 0.0, c, beta)
+        return Sum(alpha, c, beta)
 
     @property
-    @np.errstate(all="ignore")
-    def lossless(self) -> bool:
-        """Whether each beta·c is a float64, where c is finite."""
-        if self.c is None:
-            return True
-        c = self.c.astype(np.float64)
-        return bool((c * self.beta / self.beta == c)[np.isfinite(c)].all())
+    def power(self) -> int:
+        """|alpha| is at least 2^power, and below twice that."""
+        return math.frexp(self.alpha)[1] - 1
 
-    @np.errstate(all="ignore")
-    def addend(self, rows: Index, columns: Index) -> Floats | None:
-        """beta·c of some rows and columns."""
-        return None if self.c is None else self.c[np.ix_(rows, columns)].astype(np.float64) * self.beta
+    def addends(self, rows: Index, columns: Index) -> tuple[Floats, Floats]:
+        """Of some rows and columns, as `kernels.many_sum.add_addends` takes them; of C those that are finite."""
+        if self.c is None:
+            factors = np.array([self.alpha] if self.alpha != 1.0 else [])
+            return factors, np.empty((0, 0))
+        c = self.c[np.ix_(rows, columns)].astype(np.float64)
+        return np.array([self.alpha, self.beta]), np.where(np.isfinite(c), c, 0.0)
 
 
 class Answer(NamedTuple):
@@ -301,28 +297,22 @@ def join(
 
     scales: of all rows and columns, as of the first product. summed: what the entries are.
     """
-    from prismm.cpu.kernels.residuals import UNIT as UNIT_OF_ADDENDS
-
     moduli, m, n = answer.digits.shape
     rows, columns = (
         _terms(side, which, shift, lost, setting.terms)
         for side, which, shift, lost in zip(scales, (asked.rows, asked.columns), asked.shifts, answer.lost, strict=True)
     )
-    # A row that is scaled by less has an entry that is larger.
-    row_shift, right = asked.shifts[0] - summed.power, (np.ascontiguousarray(asked.shifts[1]), columns)
+    right = np.ascontiguousarray(asked.shifts[1]), columns
     out = np.empty((m, n), np.float64 if setting.result.precision == 53 else np.float32)
     failed = np.zeros((m, n), np.bool_)
     step = max(1, PANEL_BYTES // (4 * moduli * max(n, 1)))
 
     def panel(i0: int) -> None:
         here = slice(i0, min(m, i0 + step))
-        left = row_shift[here].copy(), np.ascontiguousarray(rows[:, here])
-        digits = answer.digits[:, here].astype(np.int32)
-        correction = np.empty((0, 0)), np.empty((0, 0))
-        if (given := summed.addend(asked.rows[here], asked.columns)) is not None:
-            correction = as_correction(given, left, right, setting.terms, UNIT_OF_ADDENDS)
+        left = asked.shifts[0][here].copy(), np.ascontiguousarray(rows[:, here])
+        nothing, added = (np.empty((0, 0)), np.empty((0, 0))), summed.addends(asked.rows[here], asked.columns)
         join_products(
-            -digits if summed.negative else digits, many_moduli(moduli), left, right, setting.terms, correction,
+            answer.digits[:, here].astype(np.int32), many_moduli(moduli), left, right, setting.terms, nothing, added,
             out[here], failed[here],
         )  # fmt: skip
 
