@@ -10,6 +10,7 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import repair as repair_module
 from prismm.cpu.engines.integer import FLOAT64, choose
 from prismm.cpu.kernels.magnitude import certify
+from prismm.cpu.kernels.zeros import any_products
 from prismm.cpu.many_product import takes_bytes
 from prismm.cpu.repair import Entries, bound_in_units, exactly, gathered, repair
 from prismm.cpu.residues.split import Splitter, split_operand
@@ -165,6 +166,51 @@ def test_disjoint_operands_are_zero_by_their_flags(seed, rng):
     outcome = Outcome()
     repair(a, b, out, everything(out)[0], job("float64", RIGHT, 40), outcome, scales_of(a, b, 15, "float64"))
     assert outcome.paths["magnitude"] == 25 and not np.signbit(out).any()
+
+
+@pytest.mark.parametrize("k", [1, 63, 64, 130])
+def test_bits_tell_whether_any_product_is_nonzero(k, rng):
+    a, b = (np.where(rng.random((40, k)) < 1.5 / k**0.5, rng.standard_normal((40, k)), 0.0) for _ in range(2))
+    a[0], b[1] = -0.0, np.ldexp(1.0, -1074)
+    ri, ci = (x.reshape(-1) for x in np.indices((40, 40)))
+    hit = np.zeros(ri.size, np.uint8)
+    any_products(repair_module._bits(a), repair_module._bits(b), ri, ci, hit)
+    wanted = ((a != 0) @ (b != 0).T.astype(int)).reshape(-1) > 0
+    assert np.array_equal(hit != 0, wanted) and 0 < wanted.mean() < 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_of_operands_without_products_are_of_c_alone(dtype, rng):
+    """Block triangular operands: above the diagonal nothing is multiplied, whatever C is; real parts of products that
+    cancel are products.
+    """
+    complex_, kind = np.dtype(dtype).kind == "c", np.dtype(dtype)
+    fmt = format_of(dtype)
+
+    def draw(*shape):
+        x = rng.standard_normal(shape)
+        return (x + 1j * rng.standard_normal(shape) if complex_ else x).astype(kind)
+
+    a, b, c = np.tril(draw(30, 30)), np.tril(draw(30, 30)), draw(30, 30)
+    a[20:, 5:] = 0
+    c[:3], c[3] = -0.0, float(np.ldexp(1.0, fmt.subnormal_exponent))
+    c[4] = float(np.ldexp(1.9, fmt.maxexp - 1))
+    for alpha, beta in ((-1.3, 0.7), (1.25 - 0.5j, 0.5 + 1.5j) if complex_ else (2.0, 1.5)):
+        out, outcome = np.full((30, 30), 7, dtype), Outcome()
+        for entries in everything(out):
+            repair(a, b, out, entries, job(dtype, RIGHT, 30, Epilogue(alpha, beta, c)), outcome)
+        assert_same_bits(out, exact_gemm(alpha, a, b, beta, c).rounded(dtype))
+        assert outcome.paths["exact"] >= 435 * len(real_parts(out))
+
+
+def test_zeros_that_underflow_are_no_exact_zeros(rng):
+    """Values of 0 with and without a product: the former is below the least number and keeps its sign."""
+    a, b = np.zeros((64, 9)), np.zeros((9, 64))
+    a[::2, 0], b[0, ::2] = -(2.0**-600), 2.0**-600
+    out, outcome = np.full((64, 64), -0.0), Outcome()
+    repair(a, b, out, everything(out)[0], job("float64", RIGHT, 9), outcome)
+    assert_same_bits(out, exact_product(a, b).rounded("float64"))
+    assert outcome.paths["magnitude"] == 64 * 64 - 32 * 32
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -45,6 +45,9 @@ CALL_SECONDS = 2.5e-4
 PAIR_SECONDS, EXACT_SECONDS = 1.3e-9, 3.0e-9
 """Seconds that one worker takes for a term of a single entry (`cpu.kernels.dot`, `cpu.kernels.exact`)."""
 
+LANE_SECONDS = 1.5e-10
+"""Seconds that one worker takes for a term of a single entry of float32 data (`cpu.kernels.single`)."""
+
 CORRECTION_SECONDS = 2.5e-10
 """Seconds for a term of what rounded operands leave out (`cpu.kernels.residuals`)."""
 

@@ -40,6 +40,7 @@ from prismm.cpu.costs import (
 )
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.many_product import Addends, ByteEngine, Extents, takes_bytes
+from prismm.cpu.repair import used_of
 from prismm.cpu.sums import Sum
 
 if TYPE_CHECKING:
@@ -125,16 +126,6 @@ def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
     # Half each, but what one side cannot use goes to the other.
     left = min(rows, max(total // 2, total - columns))
     return Moduli(moduli, left, total - left)
-
-
-def used_of(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers below `count` that occur, ascending, and which of them each is."""
-    # Flags, not a sort: there are many more entries than rows.
-    flags = np.zeros(count, np.bool_)
-    flags[index] = True
-    if flags.all():
-        return np.arange(count), index
-    return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ _MANY_MAGNITUDES = 1 << 22
 
 _SLICE = 256
 
+_SHARED = 2
+"""Entries for each of their rows and columns from which on zeros are looked for in these."""
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -56,6 +59,16 @@ class Entries:
         return self.i, self.j % self.width if self.width else self.j
 
 
+def used_of(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers below `count` that occur, ascending, and which of them each is."""
+    # Flags, not a sort: there are many more entries than rows.
+    flags = np.zeros(count, np.bool_)
+    flags[index] = True
+    if flags.all():
+        return np.arange(count), index
+    return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Rows and columns of one piece, contiguous, with index pairs into them; `where` selects the piece's entries."""
@@ -77,16 +90,16 @@ def gathered(
     """
     if entries.i.size == 0:
         return
-    columns = np.unique(entries.j)
+    columns, place = used_of(entries.j, b.shape[1])
     length = a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts)
     step = max(1, _GATHER_BYTES // (8 * max(1, length)))
     # A plain matrix is its own gathering of rows.
     in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
-    rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
+    rows, of_row = (np.arange(a.shape[0]), entries.i) if in_place else used_of(entries.i, a.shape[0])
     row_step = max(1, rows.size) if in_place else step
     # In order of rows, so that the entries of a piece are a range.
     order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
-    sorted_i = entries.i if in_place else entries.i[order]
+    sorted_row = of_row if in_place else of_row[order]
     with Workspace() as workspace:
         room, opposite = (
             workspace.empty((min(step, count), length), np.float64)
@@ -94,27 +107,20 @@ def gathered(
         )
         for r0 in range(0, rows.size, row_step):
             piece = rows[r0 : r0 + row_step]
-            lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+            lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_row, [r0, r0 + piece.size])
             here = order[lo:hi]
             left = for_kernels(a) if in_place else _vectors(_taken(a, piece, 0), parts, room[: piece.size], left=True)
             for c0 in range(0, columns.size, step):
-                chosen = columns[c0 : c0 + step]
-                j = entries.j[here]
-                # Of many columns, only those that are met in this piece are gathered.
-                where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
-                if where.size == 0:
-                    continue
-                used = np.unique(entries.j[where]) if columns.size > step else chosen
+                where, used, of_column = here, columns, place[here]
+                if columns.size > step:
+                    # Of many columns, only those that are met in this piece are gathered.
+                    where = here[(of_column >= c0) & (of_column < c0 + step)]
+                    if where.size == 0:
+                        continue
+                    met, of_column = used_of(place[where] - c0, min(step, columns.size - c0))
+                    used = columns[c0 + met]
                 right = _columns(b, used, parts, workers, opposite[: used.size])
-                yield Gathered(
-                    left,
-                    right,
-                    np.searchsorted(piece, entries.i[where]),
-                    np.searchsorted(used, entries.j[where]),
-                    piece,
-                    used,
-                    where,
-                )
+                yield Gathered(left, right, of_row[where] - r0, of_column, piece, used, where)
 
 
 def _columns(
@@ -165,9 +171,9 @@ def _vectors(
     return np.concatenate(pieces, axis=1, out=out)
 
 
-def in_slices(task: Any, count: int, workers: int) -> None:
-    """task(slice) over `count` entries, in workers where there are many."""
-    slices = [slice(s, min(count, s + _SLICE)) for s in range(0, count, _SLICE)]
+def in_slices(task: Any, count: int, workers: int, size: int = _SLICE) -> None:
+    """task(slice) over `count` entries, in workers where there are more than a slice has."""
+    slices = [slice(s, min(count, s + size)) for s in range(0, count, size)]
     if len(slices) == 1:
         task(slices[0])
     else:
@@ -189,11 +195,12 @@ def repair(
     """
     if entries.i.size == 0:
         return
-    target = real_parts(out)[entries.part]
     plain = job.epilogue is None or job.epilogue.trivial
     # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
-    if plain and scales is not None:
-        entries = by_magnitude(a, b, target, entries, job, outcome, scales)
+    if plain and scales is not None and job.target is not None and job.target.kind != "correctly-rounded":
+        entries = by_magnitude(a, b, real_parts(out)[entries.part], entries, job, outcome, scales)
+    else:
+        entries = _without_products(a, b, out, entries, job, outcome)
     pairs = True
     if not entries.width:
         from prismm.cpu.escalation import escalate
@@ -202,6 +209,45 @@ def repair(
     if pairs:
         entries = _in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
+
+
+def _without_products(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> Entries:
+    """Settle entries of which no product of elements is nonzero: zeros are certified, and sums are of C alone."""
+    from prismm.cpu.kernels.zeros import any_products
+
+    plain, target = job.epilogue is None or job.epilogue.trivial, real_parts(out)[entries.part]
+    # The value of a sum says nothing of AB.
+    chosen = np.flatnonzero(target[entries.place] == 0) if plain else np.arange(entries.i.size)
+    (i, ri), (j, ci) = used_of(entries.i[chosen], a.shape[0]), used_of(entries.j[chosen], b.shape[1])
+    # Bits of few entries' rows and columns take longer than these entries.
+    if chosen.size < _SHARED * (i.size + j.size):
+        return entries
+    hit = np.zeros(chosen.size, np.uint8)
+    for part in (entries.part,) if plain else range(len(real_parts(out))):
+        left = _bits(layout(a if i.size == a.shape[0] else _taken(a, i, 0), part, "left"))
+        right = _bits(layout(b if j.size == b.shape[1] else _taken(b, j, 1), part, "right").T)
+        in_slices(
+            lambda s, left=left, right=right: any_products(left, right, ri[s], ci[s], hit[s]),
+            chosen.size, job.workers, 1 << 15,
+        )  # fmt: skip
+    nothing = np.zeros(entries.i.size, np.bool_)
+    nothing[chosen] = hit == 0
+    if plain:
+        target[entries.keep(nothing).place] = 0
+        outcome.count("magnitude", int(np.count_nonzero(nothing)))
+    elif nothing.any():
+        exactly(a[:, :0], b[:0], out, entries.keep(nothing), job, outcome)
+    return entries.keep(~nothing)
+
+
+def _bits(x: NDArray[Any]) -> NDArray[np.uint64]:
+    """A bit for each element of rows (m, k), which says whether it is nonzero: (m, words)."""
+    found = np.zeros((x.shape[0], -(-x.shape[1] // 64) * 8), np.uint8)
+    packed = np.packbits(x != 0, axis=1)
+    found[:, : packed.shape[1]] = packed
+    return found.view(np.uint64)
 
 
 @np.errstate(all="ignore")
@@ -215,23 +261,11 @@ def by_magnitude(
     scales: tuple[Scales, Scales],
 ) -> Entries:
     """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
-    0.
+    0. The target is not correct rounding, of which magnitudes say nothing.
     """
-    assert job.target is not None
-    rounding = job.target.kind == "correctly-rounded"
-    done = np.zeros(entries.i.size, np.bool_)
-    candidates = entries
-    index = np.arange(entries.i.size)
-    # For correct rounding magnitudes prove zeros and nothing else.
-    if rounding:
-        zero = target[entries.place] == 0
-        index, candidates = np.flatnonzero(zero), entries.keep(zero)
-    for where, total, hit in magnitude_sums(a, b, candidates, job, scales):
-        proved = hit == 0
-        if not rounding:
-            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
-            proved = certified(candidates.keep(where), total, hit, target, terms, job, scales)
-        done[index[where][proved]] = True
+    done, terms = np.zeros(entries.i.size, np.bool_), a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+    for where, total, hit in magnitude_sums(a, b, entries, job, scales):
+        done[where] = certified(entries.keep(where), total, hit, target, terms, job, scales)
     outcome.count("magnitude", int(done.sum()))
     return entries.keep(~done)
 

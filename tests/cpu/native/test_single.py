@@ -5,6 +5,7 @@ import pytest
 
 import prismm
 from prismm.core.outcome import Outcome
+from prismm.cpu.native import single
 from prismm.cpu.native.single import PANEL, by_lanes
 from prismm.cpu.repair import Entries
 from prismm.testing import HOSTILE, exact_product
@@ -62,3 +63,19 @@ def test_lanes_settle_what_is_listed(rng):
     settled[left.i, left.j] = False
     assert_same_bits(out, np.where(settled, wanted, np.float32(7)))
     assert outcome.paths["lane dots"] == settled.sum() > 0.9 * chosen.size
+
+
+def test_lanes_are_tried_on_some_of_many_entries(rng, monkeypatch):
+    """Ties, which no lane decides, cost a sample alone; what lanes decide is decided by them."""
+    monkeypatch.setattr(single, "_TRIAL_SECONDS", 0.0)
+    m, k, n = 40, 200, 30
+    i, j = (x.reshape(-1).astype(np.int64) for x in np.indices((m, n)))
+    for name, taken in (("ties", False), ("normal", True)):
+        a, b = (np.ascontiguousarray(x) for x in HOSTILE[name](m, k, n, 3, "float32"))
+        norms = [np.linalg.norm(x.astype("f8"), axis=axis) * (1 + 2.0**-20) for x, axis in ((a, 1), (b, 0))]
+        out, outcome = np.full((m, n), 7, np.float32), Outcome()
+        left = by_lanes(a, b, out, Entries(0, i, j), *norms, 2, outcome)
+        assert (left.i.size < i.size / 10) == taken and (left.i.size == i.size) == (not taken)
+        assert taken == ("lane dots" in outcome.paths) and (taken or (out == 7).all())
+        settled = out != 7
+        assert_same_bits(out[settled], exact_product(a, b).rounded(np.float32)[settled])

@@ -16,7 +16,8 @@ from prismm.core import threads
 from prismm.core.outcome import Job, Outcome, for_kernels, unlocked
 from prismm.core.specials import patch
 from prismm.core.workspace import Workspace
-from prismm.cpu.repair import Entries, in_slices, repair
+from prismm.cpu.costs import LANE_SECONDS, PAIR_SECONDS
+from prismm.cpu.repair import Entries, in_slices, repair, used_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 PANEL = 1024
 LOWER_PANEL = 512
 """The same where entries above the diagonal are not wanted: a panel meets the columns up to its last row."""
+_TRIED, _TRIAL_SECONDS = 256, 2e-3
+"""Entries that lanes try first, where they would take more seconds than this for all."""
+_PRODUCT_SECONDS = 8e-11
+"""Seconds of a worker for a term of an entry where all rows and columns are multiplied by some 16 moduli."""
 _UP = 1.0 + 2.0**-20
 """Covers the rounding of norms: their sums of exact squares are good to k·u for k < 2^32."""
 
@@ -160,14 +165,37 @@ def by_lanes(
     *,
     symmetric: bool = False,
 ) -> Entries:
-    """Recompute entries in 64 lanes; returns what their bound leaves open. symmetric: a is b's transpose."""
+    """Recompute entries in 64 lanes; returns what their bound leaves open. symmetric: a is b's transpose. Of many
+    entries some are tried first: all are left where lanes would decide too few of them to pay.
+    """
+    count, k = entries.i.size, a.shape[1]
+    if count * k * LANE_SECONDS > _TRIAL_SECONDS * workers:
+        some = entries.keep(np.linspace(0, count - 1, _TRIED).astype(np.int64))
+        _, proved = _lanes(a, b, some, row_norm, column_norm, workers, symmetric=symmetric)
+        left = float(np.count_nonzero(~proved)) / _TRIED
+        # What is left is recomputed one by one, or as a product of all rows and columns, whatever their number.
+        product = float(a.shape[0]) * b.shape[1] * k * _PRODUCT_SECONDS
+        alone = count * k * PAIR_SECONDS
+        if count * k * LANE_SECONDS + min(left * alone, product) > min(alone, product):
+            return entries
+    if count == 0:
+        return entries
+    value, proved = _lanes(a, b, entries, row_norm, column_norm, workers, symmetric=symmetric)
+    out[entries.i[proved], entries.j[proved]] = value[proved]
+    outcome.count("lane dots", int(proved.sum()))
+    return entries.keep(~proved)
+
+
+def _lanes(
+    a: NDArray[np.float32], b: NDArray[np.float32], entries: Entries, row_norm: NDArray[np.float64],
+    column_norm: NDArray[np.float64], workers: int, *, symmetric: bool,
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:  # fmt: skip
+    """Values of entries from 64 lanes, and whether these prove them."""
     from prismm.cpu.kernels.single import gather_single, lane_dots
 
-    if entries.i.size == 0:
-        return entries
     k = a.shape[1]
     # Entries share columns, each of which is copied once; of a matrix and its own transpose rows are such copies, too.
-    used, place = np.unique(np.concatenate([entries.j, entries.i]) if symmetric else entries.j, return_inverse=True)
+    used, place = used_of(np.concatenate([entries.j, entries.i]) if symmetric else entries.j, b.shape[1])
     value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
     with Workspace() as workspace:
         columns = workspace.empty((used.size, k), np.float32)
@@ -186,7 +214,4 @@ def by_lanes(
             lambda s: lane_dots(rows, columns, ri[s], ci[s], norms_of_rows, norms, value[s], undecided[s]),
             entries.i.size, workers,
         )  # fmt: skip
-    proved = undecided == 0
-    out[entries.i[proved], entries.j[proved]] = value[proved]
-    outcome.count("lane dots", int(proved.sum()))
-    return entries.keep(~proved)
+    return value, undecided == 0
