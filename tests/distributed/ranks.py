@@ -21,6 +21,9 @@ from typing import Any
 TIMEOUT = 120.0
 """Seconds after which a collective fails on its own: a machine may be busy."""
 
+ANSWER = 200.0
+"""Seconds after which a rank is lost: the others' collectives have failed by then, and say so."""
+
 
 def _serve(rank: int, world: int, port: int, timeout: float, pipe: Any, device: str, stacks: Path) -> None:
     """Run what comes through the pipe until nothing comes. stacks: where the threads' stacks are written if a signal
@@ -134,7 +137,7 @@ class Ranks:
             except OSError:
                 raise self._lost(rank) from None
 
-    def answer(self, rank: int, seconds: float = TIMEOUT) -> tuple[bool, Any]:
+    def answer(self, rank: int, seconds: float = ANSWER) -> tuple[bool, Any]:
         """Whether a rank's call returned, and what; or the name, text and traceback of its error."""
         try:
             if self.pipes[rank].poll(seconds):
@@ -148,7 +151,7 @@ class Ranks:
         return self.directory / str(rank)
 
     def _lost(self, rank: int) -> AssertionError:
-        """That a rank does not answer; and of every rank how it ended, or where it is."""
+        """That a rank does not answer; and of every rank how it ended, or what it says and where it is."""
         self.fit = False
         for process in self.processes:
             process.join(1)
@@ -156,10 +159,18 @@ class Ranks:
                 os.kill(process.pid, signal.SIGUSR1)
         time.sleep(1)
         states = [
-            f"rank {each}, exit code {process.exitcode}:\n{self._stacks(each).read_text()}"
+            f"rank {each}, exit code {process.exitcode}:\n{self._said(each)}\n{self._stacks(each).read_text()}"
             for each, process in enumerate(self.processes)
         ]
         return AssertionError("\n".join([f"rank {rank} does not answer", *states]))
+
+    def _said(self, rank: int) -> str:
+        """What a rank has sent that nobody has read: the traceback of its error."""
+        with contextlib.suppress(EOFError, OSError):
+            if self.pipes[rank].poll(0):
+                returned, found = self.pipes[rank].recv()
+                return "returned" if returned else str(found[2])
+        return "nothing"
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What function(rank, *args) returns on every rank."""

@@ -195,12 +195,7 @@ def repair(
     """
     if entries.i.size == 0:
         return
-    plain = job.epilogue is None or job.epilogue.trivial
-    # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
-    if plain and scales is not None and job.target is not None and job.target.kind != "correctly-rounded":
-        entries = by_magnitude(a, b, real_parts(out)[entries.part], entries, job, outcome, scales)
-    else:
-        entries = _without_products(a, b, out, entries, job, outcome)
+    entries = before_recomputing(a, b, out, entries, job, outcome, scales)
     pairs = True
     if not entries.width:
         from prismm.cpu.escalation import escalate
@@ -248,6 +243,18 @@ def _bits(x: NDArray[Any]) -> NDArray[np.uint64]:
     packed = np.packbits(x != 0, axis=1)
     found[:, : packed.shape[1]] = packed
     return found.view(np.uint64)
+
+
+def before_recomputing(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome,
+    scales: tuple[Scales, Scales] | None,
+) -> Entries:  # fmt: skip
+    """Prove what can be proved without another product of elements; returns what is left. Arguments of `repair`."""
+    plain = job.epilogue is None or job.epilogue.trivial
+    # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
+    if plain and scales is not None and job.target is not None and job.target.kind != "correctly-rounded":
+        return by_magnitude(a, b, real_parts(out)[entries.part], entries, job, outcome, scales)
+    return _without_products(a, b, out, entries, job, outcome)
 
 
 @np.errstate(all="ignore")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import prismm
-from prismm.cpu.residues.forecast import COLUMNS, ROWS
+from prismm.cpu.forecast import COLUMNS, ROWS
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cpu import units
@@ -51,10 +51,26 @@ def test_wide_data_are_predicted_to_take_longer_and_by_what(seed):
     assert "in a sample" not in report.plan.reasons[-1] and report.plan.predicted_seconds < plan.predicted_seconds
 
 
+@packed
+@pytest.mark.parametrize("name, least", [("ties", 0.9), ("near_ties", 0.9), ("graded", 0.9)])
+def test_sums_of_float32_data_in_float64_are_foreseen_likewise(name, least, seed):
+    a, b = HOSTILE[name](300, 320, 310, seed, "float32")
+    given = {"accuracy": "correctly-rounded", "threads": 1, "scheme": prismm.Native(compute="float64")}
+    normal = prismm.explain(*HOSTILE["normal"](300, 320, 310, seed, "float32"), **given)
+    plan, (_, report) = prismm.explain(a, b, **given), prismm.matmul(a, b, full_output=True, **given)
+    share = 1.0 - report.paths.get("certified", 0) / (300 * 310)
+    foreseen = share_of(next(reason for reason in plan.reasons if "in a sample of the data" in reason))
+    assert abs(foreseen - share) < 0.1 and share >= least
+    assert plan.predicted_seconds > 1.5 * normal.predicted_seconds
+    assert not any("in a sample of the data" in reason for reason in normal.reasons)
+
+
 def test_zeros_are_certified_by_their_magnitudes(seed):
     a, b = HOSTILE["triangular"](300, 300, 300, seed)
     plan = prismm.explain(a, b, reproducible=True, threads=1)
     assert all("moduli, in about" not in reason for reason in plan.reasons)
+    plan = prismm.explain(*(x.astype("f4") for x in (a, b)), accuracy="correctly-rounded", threads=1)
+    assert any("certified by their magnitudes" in reason or "one by one" in reason for reason in plan.reasons)
 
 
 def test_what_is_not_finite_and_what_has_no_sample_stays_as_it_was(seed):

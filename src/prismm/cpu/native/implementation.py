@@ -12,8 +12,10 @@ from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
 from prismm.cpu.costs import native_seconds
 from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
+from prismm.cpu.forecast import LEAST_WORK, expected_repairs
 from prismm.cpu.implementation import Blocks, Freedom, Pass
 from prismm.cpu.native.product import Whole, multiply
+from prismm.cpu.native.single import sampled
 from prismm.errors import ArgumentError
 from prismm.schemes.native import Native
 
@@ -57,8 +59,15 @@ class Implementation:
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """None: its bound holds a priori, or the rounding test leaves few entries."""
-        return None
+        """Of correctly rounded float32 data by a sample, if the product is large enough. None elsewhere: the bound
+        holds a priori, or the rounding test leaves few entries.
+        """
+        if self.scheme.compute != "float64" or dtype != np.float32 or problem.goal != "correctly-rounded":
+            return None
+        if problem.multiply_adds < LEAST_WORK:
+            return None
+        with np.errstate(all="ignore"):
+            return expected_repairs(problem, sampled(problem, a, b, workers), workers)
 
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
         """The whole; copies in float64 where that is the precision asked for."""

@@ -17,15 +17,20 @@ from prismm.core.outcome import Job, Outcome, for_kernels, unlocked
 from prismm.core.specials import patch
 from prismm.core.workspace import Workspace
 from prismm.cpu.costs import LANE_SECONDS, PAIR_SECONDS
-from prismm.cpu.repair import Entries, in_slices, repair, used_of
+from prismm.cpu.forecast import Sample, job_of, some_of
+from prismm.cpu.repair import Entries, before_recomputing, in_slices, repair, used_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from prismm.core.problem import Problem
 
 # Rows that are widened and multiplied at a time, beside all of the right operand in float64.
 PANEL = 1024
 LOWER_PANEL = 512
 """The same where entries above the diagonal are not wanted: a panel meets the columns up to its last row."""
+LISTED_SECONDS = 1.5e-8
+"""Seconds to list an entry whose rounding is open."""
 _TRIED, _TRIAL_SECONDS = 256, 2e-3
 """Entries that lanes try first, where they would take more seconds than this for all."""
 _PRODUCT_SECONDS = 8e-11
@@ -173,10 +178,7 @@ def by_lanes(
         some = entries.keep(np.linspace(0, count - 1, _TRIED).astype(np.int64))
         _, proved = _lanes(a, b, some, row_norm, column_norm, workers, symmetric=symmetric)
         left = float(np.count_nonzero(~proved)) / _TRIED
-        # What is left is recomputed one by one, or as a product of all rows and columns, whatever their number.
-        product = float(a.shape[0]) * b.shape[1] * k * _PRODUCT_SECONDS
-        alone = count * k * PAIR_SECONDS
-        if count * k * LANE_SECONDS + min(left * alone, product) > min(alone, product):
+        if not lanes_pay((a.shape[0], k, b.shape[1]), count, left):
             return entries
     if count == 0:
         return entries
@@ -184,6 +186,34 @@ def by_lanes(
     out[entries.i[proved], entries.j[proved]] = value[proved]
     outcome.count("lane dots", int(proved.sum()))
     return entries.keep(~proved)
+
+
+def lanes_pay(shape: tuple[int, int, int], count: float, left: float) -> bool:
+    """Whether lanes save time that leave this share of so many entries of a product (m, k, n)."""
+    m, k, n = shape
+    # What is left is recomputed one by one, or as a product of all rows and columns, whatever its number.
+    product, alone = float(m) * n * k * _PRODUCT_SECONDS, count * k * PAIR_SECONDS
+    return count * k * LANE_SECONDS + min(left * alone, product) <= min(alone, product)
+
+
+def sampled(problem: Problem, a: NDArray[Any], b: NDArray[Any], workers: int) -> Sample:
+    """Some rows and columns multiplied and tested like the whole, for predictions of its repairs."""
+    x, y = (for_kernels(each, "float32") for each in some_of(problem, a, b))
+    out, job = np.empty((x.shape[0], y.shape[1]), np.float32), job_of(problem, False, 1)
+    wide = x.astype(np.float64), y.astype(np.float64)
+    norms = _norms(np.square(wide[0]).sum(axis=1)), _norms(np.square(wide[1]).sum(axis=0))
+    i, j = _rounded(wide[0] @ wide[1], *norms, x.shape[1], out, 0, 1)[0]
+    entries = Entries(0, i, j).keep((norms[0][i] > 0.0) & (norms[1][j] > 0.0))
+    failed = entries.i.size / out.size
+    count = failed * problem.m * problem.n
+    seconds = count * LISTED_SECONDS
+    if entries.i.size:
+        _, proved = _lanes(x, y, entries, *norms, 1, symmetric=False)
+        if lanes_pay((problem.m, problem.k, problem.n), count, float((~proved).mean())):
+            entries, seconds = entries.keep(~proved), seconds + count * problem.k * LANE_SECONDS / workers
+        if entries.i.size:
+            entries = before_recomputing(x, y, out, entries, job, Outcome(), None)
+    return Sample(x, y, entries, failed, entries.i.size / out.size, seconds)
 
 
 def _lanes(

@@ -1,26 +1,19 @@
-"""Predicts how long repairs take for given data. Only `explain` asks for this; products do not.
-
-A few rows and columns from all over the operands are multiplied and tested like the whole product. The share of their
-entries that fail is the expected share of all entries. `escalation` chooses how to recompute them, as it does in a
-product. Cuts at zeros (`structure`) are not predicted.
+"""A sample of a product by residues, for predictions of its repairs: rows and columns multiplied and tested like the
+whole.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
-from prismm.core.outcome import Job, Outcome, real_parts
-from prismm.core.plan import readable_seconds
-from prismm.cpu.costs import PAIR_SECONDS, rates_of
+from prismm.core.outcome import Outcome, real_parts
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.escalation import BLOCK_SECONDS, FEW_SECONDS, Block
-from prismm.cpu.many_product import takes_bytes
-from prismm.cpu.repair import Entries, by_magnitude
+from prismm.cpu.forecast import Sample, job_of, some_of
+from prismm.cpu.repair import Entries, before_recomputing
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
 
@@ -29,107 +22,31 @@ if TYPE_CHECKING:
 
     from prismm.core.problem import Problem
 
-LEAST_WORK = 1 << 24
-"""Multiply-adds from which on a sample is taken. It would be most of a smaller product."""
-
-ROWS, COLUMNS = 48, 64
-"""Rows and columns of the sample, evenly apart."""
-
-ELEMENTS, LEAST = 1 << 22, 8
-"""The most elements of a sample, and the fewest rows and columns. A long inner dimension leaves fewer of these."""
-
 LISTED_SECONDS = 1.0e-7
-"""Seconds that one worker needs to test and list an entry that fails, and to read its magnitude."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some rows and columns, and the entries of their product that are left to recompute.
-
-    Attributes:
-        left, right: rows of one operand and columns of the other.
-        entries: of the first real part, entries that neither the first test nor magnitudes certify.
-        failed: share of all real entries that fail the first test.
-        uncertified: share of all real entries that magnitudes do not certify either.
-    """
-
-    left: NDArray[Any]
-    right: NDArray[Any]
-    entries: Entries
-    failed: float
-    uncertified: float
-
-
-def expected_repairs(
-    moduli: int, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
-) -> tuple[float, str]:
-    """Seconds that repairs are expected to take, and the reason for a plan.
-
-    Args:
-        moduli: of the product.
-        problem: shapes, types and the accuracy target.
-        a: (m, k).
-        b: (k, n).
-        dtype: of the result.
-        engine: that multiplies residues; not the direct one.
-        workers: threads.
-    """
-    with np.errstate(all="ignore"):
-        sample = tested(problem, a, b, moduli, engine, dtype)
-        seconds, how = _seconds(problem, sample, workers)
-    reason = f"in a sample of the data {sample.failed:.2g} of the entries fail the first test: {how}, in about "
-    return seconds, reason + readable_seconds(seconds)
+"""Seconds to test and list an entry that fails, and to read its magnitude."""
 
 
 def tested(
     problem: Problem, a: NDArray[Any], b: NDArray[Any], moduli: int, engine: str, dtype: np.dtype[Any]
 ) -> Sample:
     """Multiply a sample by so many moduli, and test its entries."""
-    share = min(1.0, ELEMENTS / ((ROWS + COLUMNS) * problem.terms))
-    i, j = (np.linspace(0, n - 1, min(n, max(LEAST, int(most * share)))).astype(np.int64) for n, most in (
-        (a.shape[0], ROWS), (b.shape[1], COLUMNS)))  # fmt: skip
-    a, b, out = a[i], b[:, j], np.empty((i.size, j.size), dtype)
+    a, b = some_of(problem, a, b)
+    out = np.empty((a.shape[0], b.shape[1]), dtype)
     by_magnitudes = accuracy.join_mode(problem.target) == MAGNITUDE
-    job = _job(problem, by_magnitudes, 1)
+    job = job_of(problem, by_magnitudes, 1)
     splitter = Splitter(moduli, choose(engine), a.shape[1], problem.is_complex, by_magnitudes, by_magnitudes)
     product = Product(splitter, job, Outcome())
     rows, columns = product.run(a, b, out)
     failed, left = 0, []
-    for part, target in enumerate(real_parts(out)):
+    for part in range(len(real_parts(out))):
         mine = [np.stack([r, c]) for p, r, c in product.uncertified if p == part]
         r, c = np.concatenate(mine, axis=1) if mine else np.empty((2, 0), np.int64)
         entries = Entries(part, r, c).keep(~(rows.nonfinite[r] | columns.nonfinite[c]))
         failed += entries.i.size
         if entries.i.size:
-            entries = by_magnitude(a, b, target, entries, job, Outcome(), (rows, columns))
+            scales = (rows, columns) if by_magnitudes else None
+            entries = before_recomputing(a, b, out, entries, job, Outcome(), scales)
         left.append(entries)
     size = out.size * len(left)
-    return Sample(a, b, left[0], failed / size, sum(entries.i.size for entries in left) / size)
-
-
-def _job(problem: Problem, by_magnitudes: bool, workers: int) -> Job:
-    return Job(problem.result, problem.target, problem.terms, by_magnitudes, workers, 1 << 30)
-
-
-def _seconds(problem: Problem, sample: Sample, workers: int) -> tuple[float, str]:
-    """Predicted seconds of all repairs, and how entries are recomputed."""
-    parts = 2 if problem.is_complex else 1
-    whole = float(problem.m) * problem.n * parts
-    uncertified = sample.uncertified * whole
-    one_by_one = uncertified * problem.terms * PAIR_SECONDS / workers
-    best = choose("cpu")
-    engine = best if takes_bytes(best) else None
-    seconds = sample.failed * whole * LISTED_SECONDS
-    if engine is not None and problem.goal != "correctly-rounded" and sample.failed:
-        # Magnitudes come first: a product of bytes, and one of ones.
-        seconds += 2 * whole * problem.terms / rates_of(engine.name).residue / workers
-    if one_by_one < FEW_SECONDS or sample.entries.i.size == 0:
-        how = "recomputed one by one" if sample.uncertified else "certified by their magnitudes"
-        return seconds + one_by_one, how
-    block = Block.of(sample.left, sample.right, sample.entries)
-    if block is None or block.k == 0:
-        return seconds, "zero"
-    block = replace(block, stands_for=(problem.m, problem.terms, problem.n))
-    chosen = block.choose(_job(problem, False, workers), engine, (), count=uncertified)
-    seconds += chosen.seconds + parts * BLOCK_SECONDS * (problem.m + problem.n) * problem.terms
-    return seconds, f"recomputed by {chosen.way.text}" if chosen.way is not None else "recomputed one by one"
+    listed = failed / size * problem.m * problem.n * len(left) * LISTED_SECONDS
+    return Sample(a, b, left[0], failed / size, sum(entries.i.size for entries in left) / size, listed)

@@ -15,6 +15,7 @@ from prismm.cpu.costs import residue_seconds
 from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
 from prismm.cpu.engines.named import BLAS, engine_named, forced
 from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine
+from prismm.cpu.forecast import LEAST_WORK, expected_repairs
 from prismm.cpu.implementation import Blocks, Freedom, Pass
 from prismm.cpu.residues import batch as batch_products
 from prismm.cpu.residues import forecast, long
@@ -87,9 +88,11 @@ class Implementation:
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
         """By a sample, if the product is large enough."""
-        if problem.goal == "fast" or engine == DIRECT.name or problem.multiply_adds < forecast.LEAST_WORK:
+        if problem.goal == "fast" or engine == DIRECT.name or problem.multiply_adds < LEAST_WORK:
             return None
-        return forecast.expected_repairs(self.scheme.moduli, problem, a, b, dtype, engine, workers)
+        with np.errstate(all="ignore"):
+            sample = forecast.tested(problem, a, b, self.scheme.moduli, engine, dtype)
+        return expected_repairs(problem, sample, workers)
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
         """The residues of all moduli."""
