@@ -45,6 +45,9 @@ CALL_SECONDS = 2.5e-4
 PAIR_SECONDS, EXACT_SECONDS = 1.3e-9, 3.0e-9
 """Seconds that one worker takes for a term of a single entry (`cpu.kernels.dot`, `cpu.kernels.exact`)."""
 
+EXACT_ENTRY_SECONDS = 7.0e-7
+"""Seconds beside those of the terms of an exact sum: to clear, carry and round its limbs."""
+
 LANE_SECONDS = 1.5e-10
 """Seconds that one worker takes for a term of a single entry of float32 data (`cpu.kernels.single`)."""
 

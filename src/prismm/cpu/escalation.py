@@ -32,6 +32,7 @@ from prismm.cpu import many_product, structure
 from prismm.cpu.balance import balanced
 from prismm.cpu.costs import (
     CORRECTION_SECONDS,
+    EXACT_ENTRY_SECONDS,
     EXACT_SECONDS,
     MANY_JOIN_SECONDS,
     PAIR_SECONDS,
@@ -220,10 +221,11 @@ class Block:
         """By a sample of the entries, of which there are `count`: all of the block's if that is not given."""
         sample = _Sample.of(self, job)
         count = self.r.size if count is None else count
-        per_term = count * self.shape[1] / job.workers
         # One by one, double-double comes first, and what that leaves is summed exactly.
-        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
-        best, found = min(pairs, per_term * EXACT_SECONDS), None
+        exact = count * (self.shape[1] * EXACT_SECONDS + EXACT_ENTRY_SECONDS) / job.workers
+        pairs = count * self.shape[1] * PAIR_SECONDS / job.workers
+        pairs += (1.0 - sample.share(Expansion(2))[0]) * exact
+        best, found = min(pairs, exact), None
         rest = best
         expansions: list[Way] = [Expansion(2), Expansion(3)]
         systems = self._systems(tried) if engine is not None else []
@@ -239,7 +241,7 @@ class Block:
                     best, found = seconds, way
             # Moduli fail mostly in whole rows and columns that are too wide. Expansions may recompute these later.
             rest = best
-        return Choice(found, pairs < per_term * EXACT_SECONDS, best)
+        return Choice(found, pairs < exact, best)
 
     def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
         """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
@@ -397,18 +399,20 @@ class _Sample:
 
 
 def escalate(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
-) -> tuple[Entries, bool]:
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome,
+    *, alone: bool = False,
+) -> tuple[Entries, bool]:  # fmt: skip
     """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
     double-double is worth trying on each of them.
 
-    a, b: the operands; entries: of a whole product (no blocks).
+    a, b: the operands; entries: of a whole product (no blocks). alone: double-double has left them, so exact sums are
+    what a way has to be faster than.
     """
-    if _one_by_one(entries, a.shape[1], job.workers) < FEW_SECONDS:
+    if _one_by_one(entries, a.shape[1], job.workers, alone) < FEW_SECONDS:
         return entries, True
     summed = Sum.of(out, entries, job)
     left = [
-        _escalate_part(a, b, out, entries.keep(part), job, outcome, summed.keep(part))
+        _escalate_part(a, b, out, entries.keep(part), job, outcome, summed.keep(part), alone)
         for part in structure.parts(a, b, entries.i, entries.j)
     ]
     i, j = (np.concatenate([getattr(each, x) for each, _ in left]) for x in ("i", "j"))
@@ -417,6 +421,7 @@ def escalate(
 
 def _escalate_part(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, summed: Sum,
+    alone: bool,
 ) -> tuple[Entries, bool]:  # fmt: skip
     """`escalate` for entries whose rows and columns are multiplied together."""
     target = real_parts(out)[entries.part]
@@ -424,7 +429,7 @@ def _escalate_part(
     engine = chosen if takes_bytes(chosen) else None
     tried: tuple[Way, ...] = ()
     pairs = True
-    while _worth_a_block(entries, a.shape[1], job.workers):
+    while _worth_a_block(entries, a.shape[1], job.workers, alone):
         start = time.perf_counter()
         block = Block.of(a, b, entries, summed, job.workspace_bytes)
         if block is None or block.k == 0:
@@ -455,14 +460,15 @@ def _escalate_part(
     return entries, pairs
 
 
-def _one_by_one(entries: Entries, k: int, workers: int) -> float:
-    """Seconds for all entries in double-double, one after the other."""
-    return entries.i.size * k * PAIR_SECONDS / workers
+def _one_by_one(entries: Entries, k: int, workers: int, exact: bool) -> float:
+    """Seconds for all entries, one after the other, in double-double or exactly."""
+    each = k * EXACT_SECONDS + EXACT_ENTRY_SECONDS if exact else k * PAIR_SECONDS
+    return entries.i.size * each / workers
 
 
-def _worth_a_block(entries: Entries, k: int, workers: int) -> bool:
+def _worth_a_block(entries: Entries, k: int, workers: int, exact: bool) -> bool:
     """Whether to recompute entries one by one takes longer than to build a block and choose a method."""
-    seconds = _one_by_one(entries, k, workers)
+    seconds = _one_by_one(entries, k, workers, exact)
     if entries.i.size == 0 or seconds < FEW_SECONDS:
         return False
     # No more rows and columns are met than there are numbers up to the largest: often that is enough to know.

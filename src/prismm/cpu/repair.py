@@ -203,6 +203,8 @@ def repair(
         entries, pairs = escalate(a, b, out, entries, job, outcome)
     if pairs:
         entries = _in_double_double(a, b, out, entries, job, outcome)
+        if not entries.width:
+            entries, _ = escalate(a, b, out, entries, job, outcome, alone=True)
     exactly(a, b, out, entries, job, outcome)
 
 

@@ -16,7 +16,7 @@ from prismm.core.specials import patch, patch_addend
 from prismm.cpu import blas_threads
 from prismm.cpu.native import single
 from prismm.cpu.native.library import lower_syrk
-from prismm.cpu.repair import Entries, exactly, repair
+from prismm.cpu.repair import Entries, repair
 from prismm.formats import FP64, format_of
 from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
 
@@ -432,8 +432,8 @@ def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
 def _overflowed(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome, wide: bool
 ) -> None:  # fmt: skip
-    """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed
-    exactly. wide: whether the sums were made in float64.
+    """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones the exact one, rounded.
+    wide: whether the sums were made in float64.
     """
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
     outside = rows[:, None] | columns[None, :]
@@ -445,7 +445,7 @@ def _overflowed(
     hidden = _hidden(a, b, out, job, wide=wide)
     for part, values in enumerate(real_parts(out)):
         i, j = np.nonzero((suspicious(values) | hidden) & ~outside & ~masks[part])
-        exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)
+        repair(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)
         outcome.count("a priori", -int(i.size))
 
 
