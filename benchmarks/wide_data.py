@@ -1,12 +1,12 @@
 """What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
 
-Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--gemm] [--check]; writes
-results/wide_data_cpu.csv (or wide_data_cuda.csv), with what `prismm.explain` predicts of products. All families of
-`prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform in ±20, ±200 and ±500, subnormal operands and results,
-cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times their inverses, banded and sparse ones. --check fails
-where a family takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the
-median. --gemm: of sums ¾·AB - ¾·C, where C is AB as float64 has it, each entry times a number between ½ and 1, so that
-bits cancel.
+Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--dtype float32] [--gemm] [--check];
+writes results/wide_data_cpu.csv (or wide_data_cuda.csv; wide_data_cpu_float32.csv and others of other types), with what
+`prismm.explain` predicts of products. All families of `prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform
+in ±20, ±200 and ±500, subnormal operands and results, cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times
+their inverses, banded and sparse ones; of other types those that the type's range holds. --check fails where a family
+takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the median. --gemm: of
+sums ¾·AB - ¾·C, where C is AB as the type has it, each entry times a number between ½ and 1, so that bits cancel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import prismm
 from prismm.testing import HOSTILE, phi
 
-Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+Pair = tuple[NDArray[Any], NDArray[Any]]
 
 CALLS: dict[str, dict[str, Any]] = {
     "correctly-rounded": {"accuracy": "correctly-rounded"},
@@ -94,27 +94,43 @@ def kahan(n: int, rng: np.random.Generator) -> Pair:
     return a, np.linalg.inv(a)
 
 
-def families(n: int) -> dict[str, Callable[[], Pair]]:
+def of_type(make: Callable[..., Pair], n: int, dtype: np.dtype[Any]) -> Pair:
+    """Operands of a type: complex ones of two draws."""
+    rng = np.random.default_rng(n)
+    draws = [make(n, rng) for _ in range(2 if dtype.kind == "c" else 1)]
+    with np.errstate(over="ignore", under="ignore"):
+        a, b = (sum(x * 1j**i for i, x in enumerate(each)).astype(dtype) for each in zip(*draws, strict=True))
+    return a, b
+
+
+def families(n: int, dtype: np.dtype[Any]) -> dict[str, Callable[[], Pair]]:
     """Operands by name, made when they are called; normal data first."""
     found: dict[str, Callable[[], Pair]] = {
-        name: lambda make=make: make(n, n, n, seed=n) for name, make in HOSTILE.items()
+        name: lambda make=make: make(n, n, n, seed=n, dtype=dtype) for name, make in HOSTILE.items()
     }
     for width in range(1, 9):
-        found[f"phi = {width}"] = lambda width=width: phi(float(width))(n, n, n, seed=n)
+        found[f"phi = {width}"] = lambda width=width: phi(float(width))(n, n, n, seed=n, dtype=dtype)
+    wide = np.finfo(dtype).maxexp == 1024
+    least, half = (-1050, -530) if wide else (-140, -70)
     own: dict[str, Callable[..., Pair]] = {
-        **{f"±{x} binades": lambda n, rng, x=x: spread(n, rng, x) for x in (20, 200, 500)},
-        "operands subnormal": lambda n, rng: scaled(n, rng, 2.0**-1050, 1.0),
-        "results subnormal": lambda n, rng: scaled(n, rng, 2.0**-530, 2.0**-530),
+        **{f"±{x} binades": lambda n, rng, x=x: spread(n, rng, x) for x in ((20, 200, 500) if wide else (20, 60))},
+        "operands subnormal": lambda n, rng: scaled(n, rng, 2.0**least, 1.0),
+        "results subnormal": lambda n, rng: scaled(n, rng, 2.0**half, 2.0**half),
         "pairs": pairs, "Hilbert": hilbert, "Hilbert by its inverse": hilbert_by_inverse, "Vandermonde": vandermonde,
         "Kahan": kahan, "banded": banded,
         **{f"one in {x}": lambda n, rng, x=x: sparse(n, rng, x) for x in (10, 100, 1000)},
     }  # fmt: skip
     for name, make in own.items():
-        found[name] = lambda make=make: make(n, np.random.default_rng(n))
+        found[name] = lambda make=make: of_type(make, n, dtype)
     return found
 
 
-def on_device(x: NDArray[np.float64], device: str) -> Any:
+def made(x: Any) -> NDArray[Any]:
+    """The numbers of an array or a tensor."""
+    return x if isinstance(x, np.ndarray) else x.cpu().numpy()  # type: ignore[no-any-return]
+
+
+def on_device(x: NDArray[Any], device: str) -> Any:
     """The matrix there."""
     if device == "cpu":
         return x
@@ -142,7 +158,7 @@ def with_addend(a: Any, b: Any, device: str, gemm: bool) -> tuple[Any, ...]:
         return a, b
     share = np.random.default_rng(len(a)).uniform(0.5, 1.0, (len(a), b.shape[1]))
     with np.errstate(all="ignore"):
-        return a, b, (a @ b) * on_device(share, device)
+        return a, b, (a @ b) * on_device(share.astype(np.real(made(a[:1, :1])).dtype), device)
 
 
 def multiply(*operands: Any, **keywords: Any) -> Any:
@@ -175,6 +191,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[512, 1024], help="orders of the matrices")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="workers on a CPU")
+    parser.add_argument("--dtype", default="float64", help="of the elements")
     parser.add_argument("--repeats", type=int, default=5, help="calls of each, interleaved")
     parser.add_argument("--only", nargs="+", help="families, all by default")
     parser.add_argument("--gemm", action="store_true", help="sums with C instead of products")
@@ -188,15 +205,17 @@ def main() -> None:
         import torch
 
         key, card = ("gpu", *key[1:]), {"gpu": torch.cuda.get_device_name()}
+    dtype = np.dtype(chosen.dtype)
     name = f"wide_data_{'cpu' if chosen.device == 'cpu' else 'cuda'}"
+    name += "" if dtype == np.float64 else f"_{dtype.name}"
     threads = {"threads": chosen.threads} if chosen.device == "cpu" else {}
     for n in chosen.n:
-        made = families(n)
-        usual_pair = (on_device(x, chosen.device) for x in made["normal"]())
+        by_name = families(n, dtype)
+        usual_pair = (on_device(x, chosen.device) for x in by_name["normal"]())
         normal = with_addend(*usual_pair, chosen.device, chosen.gemm)
         for kind, keywords in CALLS.items():
             call, ratios = f"gemm {kind}" if chosen.gemm else kind, []
-            for family, make in made.items():
+            for family, make in by_name.items():
                 if chosen.only and family not in chosen.only:
                     continue
                 with np.errstate(all="ignore"):
