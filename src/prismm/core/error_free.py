@@ -5,10 +5,12 @@ Source: Ogita, Rump and Oishi, Accurate sum and dot product (SIAM J. Sci. Comput
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -39,3 +41,25 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     product = a * b
     (x, y), (z, w) = split(a), split(b)
     return product, ((x * z - product) + x * w + y * z) + y * w
+
+
+@np.errstate(all="ignore")
+def rounded_products(x: Floats, factor: float, precision: int) -> Floats:
+    """RN(factor·x) to 53 or 24 bits, rounded once, as float64 numbers; 0 of x = 0, whatever its sign.
+
+    To 24 bits, first to odd in 53 (Boldo and Melquiond 2008): a second rounding then rounds like the number itself.
+
+    >>> import numpy as np
+    >>> rounded_products(np.array([1.0 + 2.0**-23]), 1.0 + 2.0**-24 + 2.0**-60, 24).tolist()
+    [1.0000002384185791]
+    """
+    if precision == 53:
+        return np.where(x == 0.0, 0.0, x * factor)
+    (size, exponent), (fraction, extra) = np.frexp(x), math.frexp(factor)
+    # Fractions in [1/2, 1) have products that lose nothing.
+    product, rest = two_product(size, np.full(1, fraction))
+    even = (product.view(np.int64) & 1) == 0
+    outward = (rest > 0.0) == (product > 0.0)
+    odd = np.where((rest != 0.0) & even, product.view(np.int64) + np.where(outward, 1, -1), product.view(np.int64))
+    scaled = np.ldexp(odd.view(np.float64), exponent + extra)
+    return np.where(x == 0.0, 0.0, scaled.astype(np.float32).astype(np.float64))

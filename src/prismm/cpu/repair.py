@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import accuracy, threads
+from prismm.core.error_free import rounded_products
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout, real_operands
 from prismm.core.workspace import Workspace
@@ -235,8 +236,25 @@ def _without_products(
         target[entries.keep(nothing).place] = 0
         outcome.count("magnitude", int(np.count_nonzero(nothing)))
     elif nothing.any():
-        exactly(a[:, :0], b[:0], out, entries.keep(nothing), job, outcome)
+        _of_c_alone(a, b, out, entries.keep(nothing), job, outcome)
     return entries.keep(~nothing)
+
+
+def _of_c_alone(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> None:
+    """Set entries of which no product of elements is nonzero to the part of beta·C, rounded."""
+    target = real_parts(out)[entries.part]
+    _, _, beta, addends = _summands(out, entries, job)
+    used = np.flatnonzero(beta)
+    if used.size > 1:
+        exactly(a[:, :0], b[:0], out, entries, job, outcome)
+        return
+    value = np.zeros(entries.i.size)
+    if used.size:
+        value = rounded_products(addends[:, used[0]], float(beta[used[0]]), job.result.precision)
+    target[entries.place] = value
+    outcome.count("exact", int(entries.i.size))
 
 
 def _bits(x: NDArray[Any]) -> NDArray[np.uint64]:
