@@ -95,12 +95,13 @@ def kahan(n: int, rng: np.random.Generator) -> Pair:
 
 
 def of_type(make: Callable[..., Pair], n: int, dtype: np.dtype[Any]) -> Pair:
-    """Operands of a type: complex ones of two draws."""
+    """Operands of a type; of complex ones each row, or column, has a phase of its own."""
     rng = np.random.default_rng(n)
-    draws = [make(n, rng) for _ in range(2 if dtype.kind == "c" else 1)]
+    a, b = make(n, rng)
     with np.errstate(over="ignore", under="ignore"):
-        a, b = (sum(x * 1j**i for i, x in enumerate(each)).astype(dtype) for each in zip(*draws, strict=True))
-    return a, b
+        if dtype.kind == "c":
+            a, b = a * np.exp(2j * np.pi * rng.random((n, 1))), b * np.exp(2j * np.pi * rng.random((1, n)))
+        return a.astype(dtype), b.astype(dtype)
 
 
 def families(n: int, dtype: np.dtype[Any]) -> dict[str, Callable[[], Pair]]:
