@@ -13,9 +13,9 @@ from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8
+from prismm.cpu.entries import Entries
 from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
 from prismm.cpu.many_product import Addends
-from prismm.cpu.repair import Entries
 from prismm.cpu.sums import Sum
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product

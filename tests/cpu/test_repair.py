@@ -7,12 +7,14 @@ import pytest
 
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
+from prismm.cpu import entries as entries_module
 from prismm.cpu import repair as repair_module
 from prismm.cpu.engines.integer import FLOAT64, choose
+from prismm.cpu.entries import Entries, gathered
 from prismm.cpu.kernels.magnitude import certify
 from prismm.cpu.kernels.zeros import any_products
 from prismm.cpu.many_product import takes_bytes
-from prismm.cpu.repair import Entries, bound_in_units, exactly, gathered, repair
+from prismm.cpu.repair import bound_in_units, exactly, repair
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
@@ -169,14 +171,18 @@ def test_disjoint_operands_are_zero_by_their_flags(seed, rng):
 
 
 @pytest.mark.parametrize("k", [1, 63, 64, 130])
-def test_bits_tell_whether_any_product_is_nonzero(k, rng):
+def test_bits_tell_whether_any_product_is_nonzero(k, rng, monkeypatch):
     a, b = (np.where(rng.random((40, k)) < 1.5 / k**0.5, rng.standard_normal((40, k)), 0.0) for _ in range(2))
     a[0], b[1] = -0.0, np.ldexp(1.0, -1074)
     ri, ci = (x.reshape(-1) for x in np.indices((40, 40)))
-    hit = np.zeros(ri.size, np.uint8)
-    any_products(repair_module._bits(a), repair_module._bits(b), ri, ci, hit)
-    wanted = ((a != 0) @ (b != 0).T.astype(int)).reshape(-1) > 0
-    assert np.array_equal(hit != 0, wanted) and 0 < wanted.mean() < 1
+    wanted, every = ((a != 0) @ (b != 0).T.astype(int)).reshape(-1) > 0, np.arange(40)
+    assert 0 < wanted.mean() < 1
+    for size in (8, 1 << 20):  # a vector at a time, and all at once
+        monkeypatch.setattr(repair_module, "GATHER_BYTES", size)
+        bits = repair_module._bits(a, every, 0, "left"), repair_module._bits(b.T, every, 0, "right")
+        hit = np.zeros(ri.size, np.uint8)
+        any_products(*bits, ri, ci, hit)
+        assert np.array_equal(hit != 0, wanted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -246,9 +252,7 @@ def test_pieces_cover_every_entry_once(order, rng, monkeypatch):
 
     The rows of a plain matrix are not gathered but read in place.
     """
-    from prismm.cpu import repair as module
-
-    monkeypatch.setattr(module, "_GATHER_BYTES", 8 * 10 * 3)  # three vectors of ten at a time
+    monkeypatch.setattr(entries_module, "GATHER_BYTES", 8 * 10 * 3)  # three vectors of ten at a time
     a, b = np.asarray(rng.standard_normal((17, 10)), order=order), rng.standard_normal((10, 13))
     chosen = rng.permutation(17 * 13)[:90]
     entries = Entries(0, (chosen // 13).astype(np.int64), (chosen % 13).astype(np.int64))

@@ -5,8 +5,8 @@ import pytest
 
 from prismm.cpu import structure
 from prismm.cpu.balance import balanced
+from prismm.cpu.entries import Entries
 from prismm.cpu.escalation import Block
-from prismm.cpu.repair import Entries
 from prismm.testing import HOSTILE
 from tests.judge import assert_same_bits
 

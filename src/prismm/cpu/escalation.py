@@ -40,14 +40,14 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.entries import used_of
 from prismm.cpu.many_product import Addends, ByteEngine, Extents, takes_bytes
-from prismm.cpu.repair import used_of
 from prismm.cpu.sums import Sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prismm.cpu.repair import Entries
+    from prismm.cpu.entries import Entries
 
 FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
 """Seconds below which entries are recomputed one by one; and seconds to build a block and to choose a method, per

@@ -31,12 +31,12 @@ from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.core.composite import Composite, Joined, Setting, Side
 from prismm.core.outcome import Job, Outcome, finite_abs, for_kernels, real_parts
 from prismm.core.specials import layout
+from prismm.cpu.entries import Entries
 from prismm.cpu.scaling import Magnitudes, Units, bound_of, measure, scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prismm.cpu.repair import Entries
 
 _TILE = 1 << 16
 _WIDE = 256
@@ -445,7 +445,7 @@ def multiply(
     from prismm.core.bounds import RoundedBound
     from prismm.core.specials import patch, patch_addend
     from prismm.cpu.bounds import CompositeBound
-    from prismm.cpu.repair import Entries, repair
+    from prismm.cpu.repair import repair
 
     outcome = Outcome()
     raw = job.target is None or job.target.kind == "fast"

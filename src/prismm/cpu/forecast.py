@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.problem import Problem
-    from prismm.cpu.repair import Entries
+    from prismm.cpu.entries import Entries
 
 LEAST_WORK = 1 << 24
 """Multiply-adds from which on a sample is taken. It would be most of a smaller product."""

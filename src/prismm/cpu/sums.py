@@ -24,7 +24,7 @@ from prismm.core.specials import layout
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prismm.cpu.repair import Entries
+    from prismm.cpu.entries import Entries
 
     Floats = NDArray[np.float64]
 

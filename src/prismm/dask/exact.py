@@ -35,10 +35,10 @@ from prismm.core.outcome import Epilogue, real_parts
 from prismm.core.request import Request
 from prismm.core.scales import Scales
 from prismm.core.threads import worker_count
+from prismm.cpu.entries import Entries
 from prismm.cpu.partial import more, recompute, residues, scales, specials
 from prismm.cpu.partial.join import Joined, join
 from prismm.cpu.partial.setting import Setting, setting_of
-from prismm.cpu.repair import Entries
 from prismm.dask.operands import Call, again, chunk, labels, mapped, multiplied, result_chunks, token
 from prismm.dask.trees import added
 from prismm.errors import ArgumentError, OperandError

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from prismm.core.outcome import real_parts
-from prismm.cpu.repair import Entries
+from prismm.cpu.entries import Entries
 from prismm.distributed.inner import Piece
 
 if TYPE_CHECKING:

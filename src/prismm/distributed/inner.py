@@ -18,11 +18,11 @@ import numpy as np
 
 from prismm.core.outcome import Epilogue
 from prismm.core.special_values import Special
+from prismm.cpu.entries import Entries
 from prismm.cpu.partial import join, recompute, specials
 from prismm.cpu.partial.join import Joined
 from prismm.cpu.partial.recompute import ExactRequest
 from prismm.cpu.partial.setting import Setting
-from prismm.cpu.repair import Entries
 from prismm.distributed.again import multiply_again
 from prismm.distributed.exchange import Exchange, Pending, beside
 

@@ -19,10 +19,10 @@ from prismm.core.accuracy import RAW, ROUNDING, join_test
 from prismm.core.outcome import Epilogue, Outcome, real_parts
 from prismm.core.scales import NONFINITE, Scales
 from prismm.core.special_values import Special
+from prismm.cpu.entries import Entries
 from prismm.cpu.partial import scales
 from prismm.cpu.partial.join import Joined, join
 from prismm.cpu.partial.setting import Setting
-from prismm.cpu.repair import Entries
 from prismm.cuda.device import Device, device_of
 from prismm.cuda.operands import tensor_of
 from prismm.cuda.partial import more, steps

@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from prismm.core.many_moduli import many_moduli
+import prismm
+from prismm.core.many_moduli import many_moduli, room
 from prismm.cpu.kernels.expansions import expanded_product
 from prismm.formats import round_fraction
 from tests.cpu.kernels.harness import FORMATS, call, same_bits
@@ -170,3 +171,58 @@ def test_rests_do_not_decide_sums_that_end_below_their_unit(rng):
         out, listed = joined(many_moduli(49), values, shifts, rng, 24, factors=(1.0, *g), addends=[added])
         for e, total in enumerate(sums(values, shifts, 1.0, g, [added])):
             assert e in listed or same_bits([out[e]], [rounded(fmt, total)]), (values[e], added[e])
+
+
+def gapped(bits, rng):
+    """A sum of a few powers of two, about 24 and 53 bits apart, and some bits of each."""
+    found, at = 0, bits - int(rng.integers(1, 20))
+    while at >= 0 and rng.random() < 0.9:
+        found += int(rng.choice([-1, 1])) * (
+            (1 << at) + (int(rng.integers(0, 4)) << max(0, at - 3)) * int(rng.integers(0, 2))
+        )
+        at -= int(rng.choice([24, 25, 52, 53, 54, 60, 80])) + int(rng.integers(-1, 2))
+    return found
+
+
+@precisions
+@pytest.mark.parametrize("moduli", [19, 25, 37, 49])
+@pytest.mark.parametrize("count", [1, 2])
+def test_numbers_that_cancel_the_leading_bits_leave_what_the_third_part_was_rounded_from(moduli, count, precision, rng):
+    """Integers of few bits far apart, exact and with bounds: after one or two numbers have cancelled the first ones,
+    the last ones decide, which three numbers may not hold.
+    """
+    fmt, bits = FORMATS[precision], room(moduli)
+    for f in (1.0, -1.0, 0.5, 0.75):
+        for bounded in (False, True):
+            values = [v for v in (gapped(bits, rng) for _ in range(400)) if v and abs(v) < 1 << bits]
+            bounds = np.array([math.ldexp(rng.random(), int(rng.integers(0, 60))) * bounded for _ in values])
+            shifts, g = np.full(len(values), bits), [float(rng.choice([1.0, -0.5, 0.625])) for _ in range(count)]
+            added = []
+            for factor in g:
+                rest = sums(values, shifts, f, g[: len(added)], added)
+                added.append(np.array([nearest(-x / Fraction(factor)) for x in rest]))
+                added[-1][rng.random(len(values)) < 0.2] *= 1.0 - 2.0**-30
+            given = (bounds,) if bounded else ()
+            out, listed = joined(
+                many_moduli(moduli), values, shifts, rng, precision, *given, factors=(f, *g), addends=added
+            )
+            for e, (v, bound) in enumerate(zip(values, bounds.tolist(), strict=True)):
+                for sign in (-1, 1) if bounded and e not in listed else (0,):
+                    end = Fraction(v) + sign * Fraction(bound)
+                    total = sums([end], shifts[:1], f, g, [c[e : e + 1] for c in added])[0]
+                    assert e in listed or same_bits([out[e]], [rounded(fmt, total)]), (
+                        hex(v),
+                        bound,
+                        f,
+                        g,
+                        [c[e] for c in added],
+                    )
+
+
+def test_a_sum_that_leaves_the_end_of_a_third_part():
+    """2^180 + 2^120 + 2^67 + 1 - 2^180: the third part is rounded, and decides a tie once the first is gone."""
+    row, column = np.array([2.0**90, 2.0**60, 2.0**33, 1.0]), np.array([2.0**90, 2.0**60, 2.0**34, 1.0])
+    a, b = np.tile(row, (60, 1)), np.tile(column[:, None], (1, 60))
+    for keywords in ({"accuracy": "correctly-rounded"}, {"reproducible": True}):
+        found = prismm.gemm(a, b, np.full((60, 60), -(2.0**180)), alpha=1.0, beta=1.0, **keywords)
+        assert (found == 2.0**120 + 2.0**68).all()

@@ -5,9 +5,9 @@ import pytest
 
 import prismm
 from prismm.core.outcome import Outcome
+from prismm.cpu.entries import Entries
 from prismm.cpu.native import single
 from prismm.cpu.native.single import PANEL, by_lanes
-from prismm.cpu.repair import Entries
 from prismm.testing import HOSTILE, exact_product
 from tests.judge import assert_same_bits
 

@@ -11,9 +11,9 @@ from prismm.core.many_moduli import many_moduli
 from prismm.core.outcome import Epilogue
 from prismm.core.request import check_request
 from prismm.cpu.engines.integer import AMX, INT8, Float64Engine
+from prismm.cpu.entries import Entries
 from prismm.cpu.partial import more, product, scales, setting
 from prismm.cpu.partial.setting import setting_of
-from prismm.cpu.repair import Entries
 from prismm.testing import HOSTILE, SPECIAL
 from prismm.testing.exact import exact_product
 from tests.cpu import units

@@ -12,10 +12,10 @@ from prismm.core.arrays import result_dtype
 from prismm.core.outcome import Epilogue
 from prismm.core.request import check_request
 from prismm.cpu.engines.integer import AMX, FLOAT64, INT8, Float64Engine
+from prismm.cpu.entries import Entries
 from prismm.cpu.kernels import exact_pieces
 from prismm.cpu.partial import product, recompute, residues, scales, setting
 from prismm.cpu.partial.setting import setting_of
-from prismm.cpu.repair import Entries
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE, SPECIAL
 from prismm.testing.exact import exact_product

@@ -1,9 +1,10 @@
 """Sums f·X + g·c (+ g'·c') of entries X that are known as three numbers and a bound (`many`, `expansions`), in three
 numbers again, with a bound that is 0 where they are exact.
 
-X = (h + m + t)·2^-s, to within `bound` of these units. With |f| in [1/2, 1), its power of two taken into s, and y =
-c·2^s, each of f·h, f·m, f·t and g·y is split in two without error (Dekker). Two-sums in four sweeps, which lose
-nothing, gather these ten numbers in the first three; what is left in the others is added to the bound.
+X = (h + m + t)·2^-s, to within `bound` of these units and half a unit of t's last place. With |f| in [1/2, 1), its
+power of two taken into s, and y = c·2^s, each of f·h, f·m, f·t and g·y is split in two without error (Dekker). Two-sums
+in four sweeps, which lose nothing, gather these ten numbers in the first three; what is left in the others is added to
+the bound.
 
 Where X is exact but for a rest that is known by its sign (`many`), |rest| < 2^-80, the sum without it decides if it is
 a multiple of 2^-80 and at least 2^-25: midpoints are such multiples, so none lies between it and the sum.
@@ -24,6 +25,8 @@ from prismm.cpu.kernels.scale import two_factors
 
 REST = 2.0**-80
 """Above what stands for the rest of X where it is known by its sign, a quarter of it."""
+
+_ROUNDED = 2.0**-30
 
 _FAR = 700
 _SIGN, _SMALL = 2.0**-300, 2.0**-600
@@ -56,6 +59,8 @@ def _sum(h, m, t, bound, missing, f, g0, y0, g1, y1):
     last = t if t != 0.0 else m
     by_sign = exact & (missing > 0.0) & (abs(last) == 0.25 * REST)
     given = missing if exact & (not by_sign) else bound
+    # The join rounds t, unless all its bits, of which the last is 2^-82, fit.
+    given += abs(t) * 2.0**-52 if abs(t) >= _ROUNDED else 0.0
     sign = f * last
     m = 0.0 if by_sign & (t == 0.0) else m
     t = 0.0 if by_sign else t
@@ -112,6 +117,7 @@ def _outlying(h, m, t, bound, missing, f, g, c, exponent):
     h, m, t, bound = _sum(h, m, t, bound, missing, f, 0.0, 0.0, 0.0, 0.0)
     if bound > 0.0:
         return h, m, t, bound + _SMALL, False
+    # What is exact has no bits below 2^-140.
     if t == 0.0:
         t = math.copysign(_SMALL, g * c)
     return h, m, t, bound, False

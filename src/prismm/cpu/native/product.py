@@ -14,9 +14,10 @@ from prismm.core.bounds import ConventionalBound, RoundedBound
 from prismm.core.outcome import Job, Outcome, finite_abs, real_parts, unlocked
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu import blas_threads
+from prismm.cpu.entries import Entries
 from prismm.cpu.native import single
 from prismm.cpu.native.library import lower_syrk
-from prismm.cpu.repair import Entries, repair
+from prismm.cpu.repair import repair
 from prismm.formats import FP64, format_of
 from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
 

@@ -17,8 +17,9 @@ from prismm.core.outcome import Job, Outcome, for_kernels, unlocked
 from prismm.core.specials import patch
 from prismm.core.workspace import Workspace
 from prismm.cpu.costs import LANE_SECONDS, PAIR_SECONDS
+from prismm.cpu.entries import Entries, in_slices, used_of
 from prismm.cpu.forecast import Sample, job_of, some_of
-from prismm.cpu.repair import Entries, before_recomputing, in_slices, repair, used_of
+from prismm.cpu.repair import before_recomputing, repair
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,11 +24,12 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.core.scales import Scales
 from prismm.core.special_values import Special, patch_values
 from prismm.core.specials import patch_addend
+from prismm.cpu.entries import Entries
 from prismm.cpu.partial import more, recompute
 from prismm.cpu.partial.more import Again, Answer
 from prismm.cpu.partial.recompute import ExactRequest
 from prismm.cpu.partial.setting import Setting
-from prismm.cpu.repair import Entries, certified
+from prismm.cpu.repair import certified
 from prismm.cpu.residues.multiply import entries_near_overflow, keep_finite, uncertified_entries
 from prismm.cpu.residues.product import Product
 

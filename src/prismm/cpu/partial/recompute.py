@@ -10,9 +10,10 @@ import numpy as np
 
 from prismm.core.outcome import Job
 from prismm.core.scales import Scales
+from prismm.cpu.entries import Entries, gathered, in_slices
 from prismm.cpu.partial.scales import NOTHING
 from prismm.cpu.partial.setting import Setting
-from prismm.cpu.repair import Entries, gathered, in_slices, magnitude_sums
+from prismm.cpu.repair import magnitude_sums
 from prismm.cpu.residues.multiply import rounded_operand
 
 if TYPE_CHECKING:

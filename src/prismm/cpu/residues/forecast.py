@@ -12,8 +12,9 @@ from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
 from prismm.core.outcome import Outcome, real_parts
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.entries import Entries
 from prismm.cpu.forecast import Sample, job_of, some_of
-from prismm.cpu.repair import Entries, before_recomputing
+from prismm.cpu.repair import before_recomputing
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
 

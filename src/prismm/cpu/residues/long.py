@@ -19,7 +19,8 @@ from prismm.core.accuracy import MAGNITUDE, ROUNDING, join_test
 from prismm.core.outcome import Job, Outcome, real_parts
 from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import DIRECT
-from prismm.cpu.repair import Entries, bound_in_units, exactly, repair
+from prismm.cpu.entries import Entries
+from prismm.cpu.repair import bound_in_units, exactly, repair
 from prismm.cpu.residues.split import Splitter
 from prismm.schemes.residues import Residues
 

@@ -14,7 +14,8 @@ from prismm.core.outcome import Job, Outcome, real_parts
 from prismm.core.scales import Blocks, Scales
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu.engines.integer import CpuEngine
-from prismm.cpu.repair import Entries, exactly, repair
+from prismm.cpu.entries import Entries
+from prismm.cpu.repair import exactly, repair
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
