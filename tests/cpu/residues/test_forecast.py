@@ -65,6 +65,21 @@ def test_sums_of_float32_data_in_float64_are_foreseen_likewise(name, least, seed
     assert not any("in a sample of the data" in reason for reason in normal.reasons)
 
 
+@packed
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_entries_that_may_hide_an_overflow_are_foreseen(dtype, seed):
+    """Of native grade, where all other entries hold a priori; and none where nothing is near the largest number."""
+    found = {
+        name: prismm.explain(
+            *HOSTILE[name](300, 320, 310, seed, dtype), threads=1, accuracy="native", scheme=prismm.Native()
+        )
+        for name in ("normal", "overflow_threshold")
+    }
+    assert found["overflow_threshold"].predicted_seconds > 3 * found["normal"].predicted_seconds
+    assert share_of(next(reason for reason in found["overflow_threshold"].reasons if "in a sample" in reason)) > 0.9
+    assert not any("in a sample" in reason for reason in found["normal"].reasons)
+
+
 def test_zeros_are_certified_by_their_magnitudes(seed):
     a, b = HOSTILE["triangular"](300, 300, 300, seed)
     plan = prismm.explain(a, b, reproducible=True, threads=1)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.accuracy import Target
-from prismm.core.outcome import Job, Outcome
+from prismm.core.outcome import Job, Outcome, real_parts
 from prismm.core.problem import Problem
 from prismm.cpu.costs import native_seconds
 from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
-from prismm.cpu.forecast import LEAST_WORK, expected_repairs
+from prismm.cpu.entries import Entries
+from prismm.cpu.forecast import LEAST_WORK, Sample, expected_repairs, some_of
 from prismm.cpu.implementation import Blocks, Freedom, Pass
-from prismm.cpu.native.product import Whole, multiply
+from prismm.cpu.native.product import Whole, multiply, nonfinite, suspicious
 from prismm.cpu.native.single import sampled
 from prismm.errors import ArgumentError
 from prismm.schemes.native import Native
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.composite import Side
+
+
+def _suspicious(problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> Sample:
+    """Some rows and columns multiplied: entries of the first real part, of finite ones, that may hide an overflow."""
+    x, y = some_of(problem, a, b)
+    rows, columns = ~nonfinite(x, axis=1), ~nonfinite(y, axis=0)
+    value = real_parts((x[rows] @ y[:, columns]).astype(dtype, copy=False))[0]
+    i, j = (index.astype(np.int64) for index in np.nonzero(suspicious(value)))
+    share = i.size / max(value.size, 1)
+    return Sample(x[rows], y[:, columns], Entries(0, i, j), share, share, 0.0)
 
 
 class Implementation:
@@ -59,14 +70,17 @@ class Implementation:
     def expected_repairs(
         self, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], engine: str, workers: int
     ) -> tuple[float, str] | None:
-        """Of correctly rounded float32 data by a sample, if the product is large enough. None elsewhere: the bound
-        holds a priori, or the rounding test leaves few entries.
+        """By a sample, if the product is large enough: of correctly rounded float32 data, and of entries that may hide
+        an overflow. None elsewhere: the bound holds a priori.
         """
-        if self.scheme.compute != "float64" or dtype != np.float32 or problem.goal != "correctly-rounded":
-            return None
         if problem.multiply_adds < LEAST_WORK:
             return None
         with np.errstate(all="ignore"):
+            if problem.goal != "correctly-rounded":
+                sample = _suspicious(problem, a, b, dtype)
+                return expected_repairs(problem, sample, workers) if sample.failed else None
+            if self.scheme.compute != "float64" or dtype != np.float32:
+                return None
             return expected_repairs(problem, sampled(problem, a, b, workers), workers)
 
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
