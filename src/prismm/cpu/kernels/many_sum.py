@@ -27,6 +27,7 @@ REST = 2.0**-80
 """Above what stands for the rest of X where it is known by its sign, a quarter of it."""
 
 _ROUNDED = 2.0**-30
+"""A third part from here on may be rounded. All bits of a smaller one, of which the last is 2^-82, fit."""
 
 _FAR = 700
 _SIGN, _SMALL = 2.0**-300, 2.0**-600
@@ -59,7 +60,6 @@ def _sum(h, m, t, bound, missing, f, g0, y0, g1, y1):
     last = t if t != 0.0 else m
     by_sign = exact & (missing > 0.0) & (abs(last) == 0.25 * REST)
     given = missing if exact & (not by_sign) else bound
-    # The join rounds t, unless all its bits, of which the last is 2^-82, fit.
     given += abs(t) * 2.0**-52 if abs(t) >= _ROUNDED else 0.0
     sign = f * last
     m = 0.0 if by_sign & (t == 0.0) else m
