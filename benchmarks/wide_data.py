@@ -104,8 +104,9 @@ def of_type(make: Callable[..., Pair], n: int, dtype: np.dtype[Any]) -> Pair:
         return a.astype(dtype), b.astype(dtype)
 
 
-def families(n: int, dtype: np.dtype[Any]) -> dict[str, Callable[[], Pair]]:
-    """Operands by name, made when they are called; normal data first."""
+def families(n: int, dtype: np.dtype[Any] | None = None) -> dict[str, Callable[[], Pair]]:
+    """Operands of a type, float64 by default, by name, made when they are called; normal data first."""
+    dtype = np.dtype(np.float64) if dtype is None else dtype
     found: dict[str, Callable[[], Pair]] = {
         name: lambda make=make: make(n, n, n, seed=n, dtype=dtype) for name, make in HOSTILE.items()
     }

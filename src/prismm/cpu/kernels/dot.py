@@ -138,7 +138,7 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
                 continue
             start, stop = g * length, (g + 1) * length
             size_of_group, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
-            ok &= 2.0**-800 < total < 2.0**900
+            ok &= 2.0**-800 < total < 2.0**1000
             err += abs(alpha[g]) * size_of_group
             # Dekker's fast two-sum would not do: where the products cancel, |e| may exceed |p|.
             x, tail = two_sum(p[0], e[0])
@@ -148,7 +148,7 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
                 high, low, size = add_scaled(high, low, size, beta[g], addends[c, g], 0.0)
         high, low = two_sum(high, low)
         undecided[c] = 1
-        if ok and 2.0**-800 < size < 2.0**900 and abs(high) > 2.0**-800:
+        if ok and 2.0**-800 < size < 2.0**1000 and abs(high) > 2.0**-800:
             value[c], decided = _decided(high, low, err * (1.0 + 2.0**-40) + size * 2.0**-96, precision, lowest)
             undecided[c] = not decided
 
