@@ -86,6 +86,21 @@ def test_sums_in_double_double_are_right_where_they_decide(name, precision, rng)
             assert (undecided == 0).mean() > 0.9
 
 
+@pytest.mark.parametrize("scale", [-370, 440, 470, 495])
+def test_sums_of_numbers_far_from_one_are_decided(scale, rng):
+    """Of products up to 2^1000, and factors that take them beyond it."""
+    rows, columns = (np.ldexp(rng.standard_normal((8, 40)), scale + rng.integers(-9, 9, (8, 40))) for _ in range(2))
+    ri, ci = all_pairs(rows, columns)
+    c = -(rows[ri] * columns[ci]).sum(axis=1)[:, None] * rng.uniform(0.5, 1.0, (ri.size, 1))
+    for alpha, beta in ((np.array([0.75]), np.array([0.75])), (np.array([-1e20]), np.array([1.0]))):
+        value, wanted, undecided = np.full(ri.size, np.nan), np.full(ri.size, np.nan), np.full(ri.size, 9, np.uint8)
+        double_double_sums(rows, columns, ri, ci, alpha, c, beta, 53, value, undecided)
+        exact_dots(rows, columns, ri, ci, alpha, c, beta, 53, wanted)
+        sure = undecided == 0
+        assert same_bits(value[sure], wanted[sure])
+        assert sure.mean() > 0.9 if scale < 470 + 20 * (alpha[0] > 0.0) else not sure.all()
+
+
 @precisions
 @pytest.mark.parametrize("name", HOSTILE)
 def test_exact_dots_are_exactly_rounded(name, precision, rng):
