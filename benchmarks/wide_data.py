@@ -1,12 +1,13 @@
 """What data cost at worst: the time of a product as a multiple of normal data's of the same shape, type and call.
 
-Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--dtype float32] [--gemm] [--check];
-writes results/wide_data_cpu.csv (or wide_data_cuda.csv; wide_data_cpu_float32.csv and others of other types), with what
-`prismm.explain` predicts of products. All families of `prismm.testing.HOSTILE`, widths φ from 1 to 8, exponents uniform
-in ±20, ±200 and ±500, subnormal operands and results, cancelling pairs, Hilbert, Vandermonde and Kahan's matrices times
-their inverses, banded and sparse ones; of other types those that the type's range holds. --check fails where a family
-takes more than the law allows: 8 times normal data's time from n = 1024 on, 15 times below, 3 in the median. --gemm: of
-sums ¾·AB - ¾·C, where C is AB as the type has it, each entry times a number between ½ and 1, so that bits cancel.
+Run: python benchmarks/wide_data.py [--n 512 1024] [--device cpu] [--threads 1] [--dtype float32] [--gemm]
+[--calls default] [--check]; writes results/wide_data_cpu.csv (or wide_data_cuda.csv; wide_data_cpu_float32.csv and
+others of other types), with what `prismm.explain` predicts of products. All families of `prismm.testing.HOSTILE`,
+widths φ from 1 to 8, exponents uniform in ±20, ±200 and ±500, subnormal operands and results, cancelling pairs,
+Hilbert, Vandermonde and Kahan's matrices times their inverses, banded and sparse ones; of other types those that the
+type's range holds. --check fails where a family takes more than the law allows: 8 times normal data's time from
+n = 1024 on, 15 times below, 3 in the median. --gemm: of sums ¾·AB - ¾·C, where C is AB as the type has it, each entry
+times a number between ½ and 1, so that bits cancel.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Pair = tuple[NDArray[Any], NDArray[Any]]
 CALLS: dict[str, dict[str, Any]] = {
     "correctly-rounded": {"accuracy": "correctly-rounded"},
     "reproducible": {"reproducible": True},
+    "default": {},
 }
 
 
@@ -193,6 +195,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="+", default=[512, 1024], help="orders of the matrices")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="workers on a CPU")
+    parser.add_argument(
+        "--calls", nargs="+", default=["correctly-rounded", "reproducible"], choices=CALLS, help="what is asked for"
+    )
     parser.add_argument("--dtype", default="float64", help="of the elements")
     parser.add_argument("--repeats", type=int, default=5, help="calls of each, interleaved")
     parser.add_argument("--only", nargs="+", help="families, all by default")
@@ -215,7 +220,8 @@ def main() -> None:
         by_name = families(n, dtype)
         usual_pair = (on_device(x, chosen.device) for x in by_name["normal"]())
         normal = with_addend(*usual_pair, chosen.device, chosen.gemm)
-        for kind, keywords in CALLS.items():
+        for kind in chosen.calls:
+            keywords = CALLS[kind]
             call, ratios = f"gemm {kind}" if chosen.gemm else kind, []
             for family, make in by_name.items():
                 if chosen.only and family not in chosen.only:
