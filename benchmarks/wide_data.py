@@ -129,11 +129,6 @@ def families(n: int, dtype: np.dtype[Any] | None = None) -> dict[str, Callable[[
     return found
 
 
-def made(x: Any) -> NDArray[Any]:
-    """The numbers of an array or a tensor."""
-    return x if isinstance(x, np.ndarray) else x.cpu().numpy()  # type: ignore[no-any-return]
-
-
 def on_device(x: NDArray[Any], device: str) -> Any:
     """The matrix there."""
     if device == "cpu":
@@ -161,8 +156,9 @@ def with_addend(a: Any, b: Any, device: str, gemm: bool) -> tuple[Any, ...]:
     if not gemm:
         return a, b
     share = np.random.default_rng(len(a)).uniform(0.5, 1.0, (len(a), b.shape[1]))
+    real = np.finfo(str(a.dtype).removeprefix("torch.")).dtype
     with np.errstate(all="ignore"):
-        return a, b, (a @ b) * on_device(share.astype(np.real(made(a[:1, :1])).dtype), device)
+        return a, b, (a @ b) * on_device(share.astype(real), device)
 
 
 def multiply(*operands: Any, **keywords: Any) -> Any:
@@ -196,7 +192,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="workers on a CPU")
     parser.add_argument(
-        "--calls", nargs="+", default=["correctly-rounded", "reproducible"], choices=CALLS, help="what is asked for"
+        "--calls",
+        nargs="+",
+        default=["correctly-rounded", "reproducible"],
+        choices=CALLS,
+        help="what to ask of calls",
     )
     parser.add_argument("--dtype", default="float64", help="of the elements")
     parser.add_argument("--repeats", type=int, default=5, help="calls of each, interleaved")

@@ -23,6 +23,7 @@ from tests.cpu import units
 from tests.judge import assert_same_bits
 
 RIGHT = Target("correctly-rounded")
+ALONE = Addends(np.empty(0), np.empty((0, 0, 0)))
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 engines = pytest.mark.parametrize("engine", [AMX, units.PACKED, INT8], ids=lambda e: e.name)
 packed = pytest.mark.parametrize("engine", [AMX, units.PACKED], ids=lambda e: e.name)
@@ -64,7 +65,7 @@ def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
             system = many_product.System.of(choice.moduli, choice.left, choice.right, corrected=corrected)
             value, failed = many_product.multiply(
                 block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine,
-                Addends.none(),
+                ALONE,
             )  # fmt: skip
             assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, target))
             exact = (block.rows.bits <= choice.left)[:, None] & (block.columns.bits <= choice.right)[None, :]
@@ -81,7 +82,7 @@ def test_panels_blocks_and_workers_change_nothing(engine, seed):
     found = [
         many_product.multiply(
             block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", 50, *given),
-            engine, Addends.none(),
+            engine, ALONE,
         )
         for given in ((1, 1 << 30), (2, 1 << 30), (3, 1 << 20))
     ]  # fmt: skip
@@ -105,7 +106,7 @@ def test_sums_of_the_largest_numbers_fit(engine):
         system = many_product.System.of(least, 53, 53)
         value, failed = many_product.multiply(
             block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), engine,
-            Addends.none(),
+            ALONE,
         )  # fmt: skip
         assert not failed.any()
         assert_same_bits(value, exact_product(a, b).rounded("float64"))

@@ -59,7 +59,6 @@ def rounded_products(x: Floats, factor: float, precision: int) -> Floats:
     # Fractions in [1/2, 1) have products that lose nothing.
     product, rest = two_product(size, np.full(1, fraction))
     even = (product.view(np.int64) & 1) == 0
-    outward = (rest > 0.0) == (product > 0.0)
-    odd = np.where((rest != 0.0) & even, product.view(np.int64) + np.where(outward, 1, -1), product.view(np.int64))
-    scaled = np.ldexp(odd.view(np.float64), exponent + extra)
+    odd = np.where((rest != 0.0) & even, np.nextafter(product, np.copysign(np.inf, rest)), product)
+    scaled = np.ldexp(odd, exponent + extra)
     return np.where(x == 0.0, 0.0, scaled.astype(np.float32).astype(np.float64))

@@ -121,7 +121,7 @@ def _columns(
     from prismm.cpu.kernels.dot import gather_columns
 
     k, source = b.shape[0], for_kernels(b)
-    # A multiple of eight rows, a cache line of what is written: workers seldom share one.
+    # Each worker writes eight elements, a cache line, or a multiple of them, so workers seldom share a line.
     step = -(-k // workers) + 7 & ~7
     threads.spread(
         lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers

@@ -273,7 +273,7 @@ class Block:
         return many_product.multiply(*operands, system, kind, job, engine, self._addends())
 
     def _addends(self) -> Addends:
-        """What is added, as matrices. It is 0 beside the entries."""
+        """The numbers as matrices, which hold 0 where the block has no entry."""
         numbers = np.zeros((len(self.numbers), self.left.shape[0], self.right.shape[1]))
         for matrix, number in zip(numbers, self.numbers, strict=True):
             matrix[self.r, self.c] = number
@@ -340,8 +340,8 @@ class _Sample:
         x, y = _scaled(block.left[r], s), _scaled(block.right[:, c].T, t)
         index, scale, result = np.arange(chosen.size), s + t, job.result
         factor, *shares = block.summands or (1.0,)
-        most = np.finfo(np.float64).max
-        given = [np.clip(np.ldexp(each[chosen], scale), -most, most) for each in block.numbers]
+        largest = np.finfo(np.float64).max
+        given = [np.clip(np.ldexp(each[chosen], scale), -largest, largest) for each in block.numbers]
 
         def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
             """RN(the sum, less some numbers)."""

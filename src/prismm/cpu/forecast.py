@@ -14,7 +14,7 @@ import numpy as np
 
 from prismm.core.outcome import Job
 from prismm.core.plan import readable_seconds
-from prismm.cpu.costs import PAIR_SECONDS, rates_of
+from prismm.cpu.costs import PAIR_SECONDS
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.escalation import BLOCK_SECONDS, FEW_SECONDS, Block
 from prismm.cpu.many_product import takes_bytes
@@ -85,9 +85,6 @@ def _seconds(problem: Problem, sample: Sample, workers: int) -> tuple[float, str
     best = choose("cpu")
     engine = best if takes_bytes(best) else None
     seconds = sample.seconds
-    if engine is not None and problem.goal != "correctly-rounded" and sample.failed:
-        # Magnitudes come first: a product of bytes, and one of ones.
-        seconds += 2 * whole * problem.terms / rates_of(engine.name).residue / workers
     if one_by_one < FEW_SECONDS or sample.entries.i.size == 0:
         how = "recomputed one by one" if sample.uncertified else "certified by their magnitudes"
         return seconds + one_by_one, how

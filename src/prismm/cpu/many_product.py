@@ -114,11 +114,6 @@ class Addends(NamedTuple):
     factors: NDArray[np.float64]
     numbers: NDArray[np.float64]
 
-    @staticmethod
-    def none() -> Addends:
-        """Of a product alone."""
-        return Addends(np.empty(0), np.empty((0, 0, 0)))
-
     def arguments(self, rows: slice, columns: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of a part of the result, as `kernels.many_sum.add_addends` takes them."""
         if len(self.numbers) == 0:

@@ -64,7 +64,9 @@ def repair(
 def _without_products(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
 ) -> Entries:
-    """Settle entries of which no product of elements is nonzero: zeros are certified, and sums are of C alone."""
+    """Settle entries whose products of elements are all zero: a product's entry is certified as 0, and a sum's entry
+    becomes beta·C, rounded. Returns the other entries.
+    """
     from prismm.cpu.kernels.zeros import any_products
 
     plain, target = job.epilogue is None or job.epilogue.trivial, real_parts(out)[entries.part]
@@ -115,9 +117,11 @@ def _bits(x: NDArray[Any], index: NDArray[np.int64], part: int, side: Side) -> N
     axis = 0 if side == "left" else 1
     length = x.shape[1 - axis] * (2 if np.iscomplexobj(x) else 1)
     found = np.zeros((index.size, -(-length // 64) * 8), np.uint8)
-    step = max(1, GATHER_BYTES // (32 * max(1, length)))
+    step, every = max(1, GATHER_BYTES // (32 * max(1, length))), index.size == x.shape[axis]
     for first in range(0, index.size, step):
-        some = layout(taken(x, index[first : first + step], axis), part, side)
+        here = slice(first, first + step)
+        piece = (x[here] if axis == 0 else x[:, here]) if every else taken(x, index[here], axis)
+        some = layout(piece, part, side)
         packed = np.packbits((some if axis == 0 else some.T) != 0, axis=1)
         found[first : first + step, : packed.shape[1]] = packed
     return found.view(np.uint64)
@@ -127,7 +131,9 @@ def before_recomputing(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome,
     scales: tuple[Scales, Scales] | None,
 ) -> Entries:  # fmt: skip
-    """Prove what can be proved without another product of elements; returns what is left. Arguments of `repair`."""
+    """Certify entries by their magnitudes or zeros, which takes no sums of elements; returns the entries that are left.
+    `repair` has the same arguments.
+    """
     plain = job.epilogue is None or job.epilogue.trivial
     # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
     if plain and scales is not None and job.target is not None and job.target.kind != "correctly-rounded":

@@ -1,5 +1,5 @@
-"""What is summed in uncertified entries of gemm: f·X + Σ g·c, where X is a product of real operands, and each c is a
-number of the entry's own.
+"""The sums of uncertified entries of gemm: f·X + Σ g·c, where X is a product of real operands, and each c is a number
+of the entry's own.
 
 Parts of alpha·AB are one product times a factor, unless both parts of alpha and of AB are there. Two products are one
 of longer operands: with f·y = p + e (Dekker's product, which loses nothing), and P and E all p and e,

@@ -94,8 +94,8 @@ def _scaled(x, f1, f2):
 
 @device
 def _in_units_of(size, h, m, bound, shift):
-    """h + m and its bound, which is not 0 unless the size is, in units of a power of two beside the size. What is then
-    below 2^-700 is left out. The sizes become 0.
+    """Measure h + m and its bound in units of the power of two above the size. The bound takes up numbers that are then
+    below 2^-700. The sizes become 0. A bound is 0 only if the size is.
     """
     least = 2.0**-700
     for j in range(h.size):

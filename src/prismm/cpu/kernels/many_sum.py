@@ -3,8 +3,7 @@ numbers again, with a bound that is 0 where they are exact.
 
 X = (h + m + t)·2^-s, to within `bound` of these units and half a unit of t's last place. With |f| in [1/2, 1), its
 power of two taken into s, and y = c·2^s, each of f·h, f·m, f·t and g·y is split in two without error (Dekker). Two-sums
-in four sweeps, which lose nothing, gather these ten numbers in the first three; what is left in the others is added to
-the bound.
+lose nothing: four sweeps of them gather these ten numbers in the first three, and the bound takes up the others.
 
 Where X is exact but for a rest that is known by its sign (`many`), |rest| < 2^-80, the sum without it decides if it is
 a multiple of 2^-80 and at least 2^-25: midpoints are such multiples, so none lies between it and the sum.
@@ -29,12 +28,14 @@ REST = 2.0**-80
 _ROUNDED = 2.0**-30
 """A third part from here on may be rounded. All bits of a smaller one, of which the last is 2^-82, fit."""
 
-_FAR = 700
+_LEAST, _MOST = 2.0**-700, 2.0**700
 _SIGN, _SMALL = 2.0**-300, 2.0**-600
-"""Stand for what is known by its sign: the rest of X or all of it, and a product g·y below 2^-700."""
+"""_SIGN stands for the rest of X, or for X, if the kernel knows its sign alone; _SMALL for g·y if y is below 2^-700."""
 
 _SIGNED_ABOVE, _ALIGNED_ABOVE, _ALIGNS = 2.0**-25, 2.0**-27, 1.5 * 2.0**-27
-"""What is smaller than the second is a multiple of 2^-80 if adding the third does not round it. Larger numbers are."""
+"""A number below _ALIGNED_ABOVE is a multiple of 2^-80 if adding _ALIGNS does not round it. Larger numbers are such
+multiples.
+"""
 
 
 @device
@@ -70,7 +71,7 @@ def _sum(h, m, t, bound, missing, f, g0, y0, g1, y1):
     for _ in range(4):
         x0, x1, x2, x3, x4, x5, x6, x7, x8, x9 = _sweep(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9)
     left = abs(x3) + abs(x4) + abs(x5) + abs(x6) + abs(x7) + abs(x8) + abs(x9)
-    # What cancels leaves the rest to move up.
+    # If leading numbers cancelled, the others move up.
     m, t = two_sum(x1, x2)
     h, m = two_sum(x0, m)
     m, t = two_sum(m, t)
@@ -98,6 +99,19 @@ def _fraction(x):
 
 
 @device
+def _moved(c, exponent):
+    """c·2^exponent. Exponents beyond ±2000 count as these: the product is outside 2^±700 either way."""
+    first, second = two_factors(min(max(exponent, -2000), 2000))
+    return c * first * second
+
+
+@device
+def _is_outlying(g, c, y):
+    """Whether g·y is added, but y, which c was moved to, is outside 2^±700."""
+    return (g != 0.0) & (c != 0.0) & ((abs(y) < _LEAST) | (abs(y) > _MOST))
+
+
+@device
 def _outlying(h, m, t, bound, missing, f, g, c, exponent):
     """(h, m, t, bound, whether in units of 2^exponent of g·c instead of X's) of f·X + g·c for a c that is so large or
     small; exponent: that of g·c is this plus c's.
@@ -117,7 +131,7 @@ def _outlying(h, m, t, bound, missing, f, g, c, exponent):
     h, m, t, bound = _sum(h, m, t, bound, missing, f, 0.0, 0.0, 0.0, 0.0)
     if bound > 0.0:
         return h, m, t, bound + _SMALL, False
-    # What is exact has no bits below 2^-140.
+    # An exact sum has no bits below 2^-140.
     if t == 0.0:
         t = math.copysign(_SMALL, g * c)
     return h, m, t, bound, False
@@ -142,32 +156,22 @@ def add_addends(h, m, t, bound, missing, unit, shift, factors, addends, row, j0)
     # Numbers without a factor are not looked at.
     c0 = contiguous_row(addends, row, j0, w) if count > 0 else m
     c1 = contiguous_row(addends, row, n + j0, w) if count > 1 else m
-    least, most = 2.0**-_FAR, 2.0**_FAR
     outlying = False
     for j in range(w):
         shift[j] -= of_f
-        d0 = min(max(shift[j] - unit + of_g0, -2000), 2000)
-        d1 = min(max(shift[j] - unit + of_g1, -2000), 2000)
-        a0, b0 = two_factors(d0)
-        a1, b1 = two_factors(d1)
-        y0, y1 = abs(c0[j] * a0 * b0), abs(c1[j] * a1 * b1)
-        outlying |= (g0 != 0.0) & (c0[j] != 0.0) & ((y0 < least) | (y0 > most))
-        outlying |= (g1 != 0.0) & (c1[j] != 0.0) & ((y1 < least) | (y1 > most))
+        y0, y1 = _moved(c0[j], shift[j] - unit + of_g0), _moved(c1[j], shift[j] - unit + of_g1)
+        outlying |= _is_outlying(g0, c0[j], y0) | _is_outlying(g1, c1[j], y1)
     if not outlying:
         for j in range(w):
-            a0, b0 = two_factors(min(max(shift[j] - unit + of_g0, -2000), 2000))
-            a1, b1 = two_factors(min(max(shift[j] - unit + of_g1, -2000), 2000))
-            y0, y1 = (c0[j] * a0 * b0 if g0 != 0.0 else 0.0), (c1[j] * a1 * b1 if g1 != 0.0 else 0.0)
+            y0 = _moved(c0[j], shift[j] - unit + of_g0) if g0 != 0.0 else 0.0
+            y1 = _moved(c1[j], shift[j] - unit + of_g1) if g1 != 0.0 else 0.0
             h[j], m[j], t[j], bound[j] = _sum(h[j], m[j], t[j], bound[j], missing[j], f, g0, y0, g1, y1)
         return
     for j in range(w):
         first, second = g0 != 0.0 and c0[j] != 0.0, g1 != 0.0 and c1[j] != 0.0
-        a0, b0 = two_factors(min(max(shift[j] - unit + of_g0, -2000), 2000))
-        a1, b1 = two_factors(min(max(shift[j] - unit + of_g1, -2000), 2000))
-        y0, y1 = (c0[j] * a0 * b0 if first else 0.0), (c1[j] * a1 * b1 if second else 0.0)
-        far0 = first and not least <= abs(y0) <= most
-        far1 = second and not least <= abs(y1) <= most
-        if not (far0 or far1):
+        y0 = _moved(c0[j], shift[j] - unit + of_g0) if first else 0.0
+        y1 = _moved(c1[j], shift[j] - unit + of_g1) if second else 0.0
+        if not (_is_outlying(g0, c0[j], y0) or _is_outlying(g1, c1[j], y1)):
             h[j], m[j], t[j], bound[j] = _sum(h[j], m[j], t[j], bound[j], missing[j], f, g0, y0, g1, y1)
         elif first and second:
             h[j], m[j], t[j], bound[j] = 0.0, 0.0, 0.0, np.inf

@@ -192,7 +192,7 @@ def by_lanes(
 def lanes_pay(shape: tuple[int, int, int], count: float, left: float) -> bool:
     """Whether lanes save time that leave this share of so many entries of a product (m, k, n)."""
     m, k, n = shape
-    # What is left is recomputed one by one, or as a product of all rows and columns, whatever its number.
+    # Repairs take the other entries one by one, or multiply all rows and columns, however many entries are left.
     product, alone = float(m) * n * k * _PRODUCT_SECONDS, count * k * PAIR_SECONDS
     return count * k * LANE_SECONDS + min(left * alone, product) <= min(alone, product)
 

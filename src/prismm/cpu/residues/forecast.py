@@ -11,9 +11,11 @@ import numpy as np
 from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
 from prismm.core.outcome import Outcome, real_parts
+from prismm.cpu.costs import rates_of
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.entries import Entries
 from prismm.cpu.forecast import Sample, job_of, some_of
+from prismm.cpu.many_product import takes_bytes
 from prismm.cpu.repair import before_recomputing
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
@@ -28,9 +30,10 @@ LISTED_SECONDS = 1.0e-7
 
 
 def tested(
-    problem: Problem, a: NDArray[Any], b: NDArray[Any], moduli: int, engine: str, dtype: np.dtype[Any]
-) -> Sample:
-    """Multiply a sample by so many moduli, and test its entries."""
+    problem: Problem, a: NDArray[Any], b: NDArray[Any], moduli: int, engine: str, dtype: np.dtype[Any],
+    workers: int = 1,
+) -> Sample:  # fmt: skip
+    """Multiply a sample by so many moduli, and test its entries. workers: of the product that is predicted."""
     a, b = some_of(problem, a, b)
     out = np.empty((a.shape[0], b.shape[1]), dtype)
     by_magnitudes = accuracy.join_mode(problem.target) == MAGNITUDE
@@ -49,5 +52,9 @@ def tested(
             entries = before_recomputing(a, b, out, entries, job, Outcome(), scales)
         left.append(entries)
     size = out.size * len(left)
-    listed = failed / size * problem.m * problem.n * len(left) * LISTED_SECONDS
-    return Sample(a, b, left[0], failed / size, sum(entries.i.size for entries in left) / size, listed)
+    whole, best = float(problem.m) * problem.n * len(left), choose("cpu")
+    seconds = failed / size * whole * LISTED_SECONDS
+    if failed and by_magnitudes and takes_bytes(best):
+        # Magnitudes take a product of bytes, and one of ones.
+        seconds += 2 * whole * problem.terms / rates_of(best.name).residue / workers
+    return Sample(a, b, left[0], failed / size, sum(entries.i.size for entries in left) / size, seconds)

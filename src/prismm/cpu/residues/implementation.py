@@ -91,7 +91,7 @@ class Implementation:
         if problem.goal == "fast" or engine == DIRECT.name or problem.multiply_adds < LEAST_WORK:
             return None
         with np.errstate(all="ignore"):
-            sample = forecast.tested(problem, a, b, self.scheme.moduli, engine, dtype)
+            sample = forecast.tested(problem, a, b, self.scheme.moduli, engine, dtype, workers)
         return expected_repairs(problem, sample, workers)
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
