@@ -278,3 +278,15 @@ def test_balanced_operands_decide_what_no_number_of_moduli_does(family):
     assert report.paths.get("exact", 0) < 512 * 512 // 100 < report.paths["more moduli"]
     expected = prismm.matmul(a.cpu().numpy(), b.cpu().numpy(), accuracy="correctly-rounded")
     assert np.array_equal(found.cpu().numpy().view(np.uint64), expected.view(np.uint64))
+
+
+@pytest.mark.gpu
+def test_sums_next_to_midpoints_are_made_again():
+    """At its price, with an alpha that no product alone is next to midpoints for."""
+    a, b = HOSTILE["near_ties"](512, 512, 512, seed=5)
+    c = (a @ b) * np.random.default_rng(5).uniform(0.5, 1.0, (512, 512))
+    given = {"alpha": 0.75, "beta": -0.75, "accuracy": "correctly-rounded"}
+    x, y, z = (torch.from_numpy(each).cuda() for each in (a, b, c))
+    found, report = prismm.gemm(x, y, z, full_output=True, **given)
+    assert report.paths.get("exact", 0) < 512 * 512 // 100 < report.paths["more moduli"]
+    assert np.array_equal(found.cpu().numpy(), prismm.gemm(a, b, c, **given))

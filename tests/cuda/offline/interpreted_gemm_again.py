@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 
 import prismm
+from prismm.cuda.kernels.flagged import bytes_of, chunks_of, following, place_of
 from prismm.cuda.residues import recompute
-from prismm.cuda.residues.kernels.many_sum import total, with_addend
+from prismm.cuda.residues.kernels.many_sum import decided_times, total, with_addend
 from prismm.formats import FP64, round_fraction
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
@@ -52,6 +53,34 @@ def voters(sums, factors, c, shift, out, part, PARTS: tl.constexpr):
     )  # fmt: skip
     tl.store(out, s)
     tl.store(out + 1, low)
+
+
+@triton.jit
+def midpoints(given, out):
+    """out = whether twice float64's precision decides the first number times the second."""
+    one = tl.full([], 0, tl.int32)
+    _, proved = decided_times(tl.load(given), tl.load(given + 1), 0.0 * tl.load(given), one, 2.0**53, one + 32, 53)
+    tl.store(out, proved.to(tl.int32))
+
+
+@triton.jit
+def walk(flags, seen, whose, total_bytes, pitch, m, PARTS: tl.constexpr, SPAN: tl.constexpr):
+    """seen: how often a byte that has flags comes up, at the place that it belongs to. whose: in which program."""
+    flags = flags.to(tl.pointer_type(tl.uint8))
+    size = tl.load(total_bytes)
+    chunks = chunks_of(size, SPAN)
+    for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
+        some = bytes_of(flags, chunk, chunks, size, SPAN)
+        left = tl.sum((some != 0).to(tl.int32), 0)
+        at = tl.full([], -1, tl.int32)
+        while left > 0:
+            left -= 1
+            at = following(some, at, SPAN)
+            byte = chunk + chunks * at
+            batch, part, i, j0 = place_of(byte, pitch, m, PARTS)
+            place = ((batch * PARTS + part) * m + i) * pitch + j0 // 8
+            tl.store(seen + place, tl.load(seen + place) + 1)
+            tl.store(whose + place, tl.program_id(0))
 
 
 def rounded(x: Fraction, shift: int) -> float:
@@ -162,6 +191,48 @@ def voted(parts: int, seed: int) -> dict[str, int]:
     return {"wrong": wrong}
 
 
+def near_midpoints() -> dict[str, int]:
+    """How many products of two numbers are taken to be decided, or not, and are not. Of three odd numbers of 53 bits
+    one half as large again lies between two numbers.
+    """
+    odd = 2.0**52 + 1.0
+    cases = [(1.0, odd, 1), (1.5, odd, 0), (1.25, odd, 1), (-1.5, odd, 0), (1.5, odd + 1.0, 1), (-1.0, -odd, 1)]
+    out = torch.zeros(1, dtype=torch.int32)
+    wrong = 0
+    for f, s, expected in cases:
+        launch(midpoints, (1,), torch.tensor([f, s], dtype=torch.float64), out)
+        wrong += int(out) != expected
+    return {"wrong": wrong}
+
+
+def walked(seed: int) -> dict[str, int]:
+    """How many bytes of flags do not come up once, or are flagged in a row or a column and fall to few programs."""
+    rng, wrong, programs, span = np.random.default_rng(seed), 0, 16, 32
+    for batch, parts, m, words, kind in (
+        (2, 2, 5, 3, "some"), (1, 1, 7, 1, "some"), (3, 1, 64, 8, "all"), (1, 1, 128, 32, "row"),
+        (1, 1, 128, 32, "column"),
+    ):  # fmt: skip
+        flags = np.zeros((batch, parts, m, 4 * words), np.uint8)
+        if kind == "some":
+            flags[rng.random(flags.shape) < 0.2] = 129
+        elif kind == "all":
+            flags[:] = 255
+        elif kind == "row":
+            flags[0, 0, 77] = 255
+        else:
+            flags[..., 5] = 1
+        seen, whose = torch.zeros(flags.size, dtype=torch.int32), torch.zeros(flags.size, dtype=torch.int32)
+        launch(
+            walk, (programs,), torch.from_numpy(flags.view(np.int32)), seen, whose, torch.tensor([flags.size]),
+            4 * words, m, PARTS=parts, SPAN=span,
+        )  # fmt: skip
+        there = flags.reshape(-1) != 0
+        wrong += int((seen.numpy() != there).sum())
+        if kind in ("row", "column"):
+            wrong += int(np.bincount(whose.numpy()[there], minlength=programs).max() > there.sum() // programs + 1)
+    return {"wrong": wrong}
+
+
 MEASURED = (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
 ALWAYS = (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, float("inf"))
 CASES = [
@@ -231,6 +302,8 @@ def operands(name, dtype):
 def main(share: str = "0/1") -> None:
     part, parts = map(int, share.split("/"))
     if part == 0:
+        tell(["decided_times"], **near_midpoints())
+        tell(["flagged"], **walked(3))
         for seed in range(2):
             for numbers in (1, 2):
                 tell(["total", numbers, seed], **summed(numbers, seed))

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 COMBINE_TILE = 4, 128, 4
 """Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
 
-FEW_WORDS, MANY_WORDS = 16, 256
-"""Words of flags that a program reads at a time: of few, and of many."""
+FEW_BYTES, MANY_BYTES = 32, 256
+"""Bytes of flags that a program reads at a time: of few, and of many."""
 
 FACTORS = tuple(Factor(index) for index in range(4))
 """Parts of alpha and beta."""
@@ -106,7 +106,8 @@ def recompute_sums(
     batches, parts = flags.shape[:2]
     q = table.fraction_bits(left.terms)
     # RAW certifies nothing, and sums of longer vectors would not fit in 32 bits.
-    if test.mode != RAW and left.terms <= MOST_MAGNITUDES:
+    counted = test.mode != RAW and left.terms <= MOST_MAGNITUDES
+    if counted:
         strip, block = SUM_STRIP
         down, across = -(-out.m // strip), -(-out.n // block)
         of_strips = program.allocate(torch.int32, batches, parts, down, across)
@@ -129,8 +130,8 @@ def recompute_sums(
         )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, q
     recompute_flagged(
-        program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, MODE=test.mode,
-        PRECISION=test.precision, PARTS=parts, ADDEND=addend is not None,
+        program, out, addend, a, b, flags, statistics, counts, state if counted else None, device,
+        PRODUCT=True, MODE=test.mode, PRECISION=test.precision, PARTS=parts, ADDEND=addend is not None,
     )  # fmt: skip
 
 
@@ -167,7 +168,9 @@ def combine_values(
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed, **more,
     )  # fmt: skip
     nothing = counts, counts, 1, 1, 1
-    recompute_flagged(program, out, addend, a, b, flags, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+    recompute_flagged(
+        program, out, addend, a, b, flags, nothing, counts, None, device, MODE=repair.NATIVE.value, **fixed
+    )  # fmt: skip
 
 
 def _lower(program: Program, flags: BufferView) -> dict[str, Any]:
@@ -204,11 +207,12 @@ def _reals(some: Vectors | Result) -> tuple[int, ...]:
 
 def recompute_flagged(
     program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, flags: BufferView,
-    statistics: tuple[BufferView, BufferView, int, int, int], counts: BufferView, device: Device, **fixed: Any,
+    statistics: tuple[BufferView, BufferView, int, int, int], counts: BufferView, state: BufferView | None,
+    device: Device, **fixed: Any,
 ) -> None:  # fmt: skip
     """Write down the exact values of the entries that an epilogue flagged.
 
-    statistics: of rows and columns, their matrices, and q.
+    statistics: of rows and columns, their matrices, and q. state: of `again.sum_again`, which counts flags.
     """
     from prismm.cuda.gemm.kernels.repair import recompute_exact
 
@@ -218,17 +222,17 @@ def recompute_flagged(
     program.launch(
         recompute_exact, (programs,), a.buffer.reals(), *a_strides,
         b.buffer.reals(), *b_strides, out.buffer.reals(), *strides, source.buffer.reals(), c_strides[1], c_strides[2],
-        c_strides[0], flags, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], flags.shape[3],
-        out.batch, *statistics[2:4], SPAN=span, BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
+        c_strides[0], flags, counts if state is None else state, *statistics[:2], counts, *FACTORS, out.m, out.n,
+        a.terms, statistics[4], flags.shape[3], out.batch, *statistics[2:4], COUNTED=state is not None, SPAN=span,
+        BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
 
 
 def walked(flags: BufferView, device: Device) -> tuple[int, int]:
-    """Programs that set flagged entries, and words of flags that one reads at a time.
+    """Programs that set flagged entries, and bytes of flags that one reads at a time.
 
-    How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host. Of few
-    words each may hold an entry that takes long, as in a residual of few right-hand sides, so more programs share them.
+    How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host.
     """
-    words, most = math.prod(flags.shape), 8 * device.programs
-    span = FEW_WORDS if words <= FEW_WORDS * most else MANY_WORDS
-    return min(most, -(-words // span)), span
+    count, most = 4 * math.prod(flags.shape), 8 * device.programs
+    span = FEW_BYTES if count <= FEW_BYTES * most else MANY_BYTES
+    return min(most, -(-count // span)), span

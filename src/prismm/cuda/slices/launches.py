@@ -318,7 +318,7 @@ def combine_sums(
         _recompute_flagged(program, products, out, addend, a, b, flags, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
-    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, None, device, PRODUCT=True, **fixed)
 
 
 def _recompute_flagged(

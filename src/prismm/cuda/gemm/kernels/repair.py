@@ -6,6 +6,7 @@ Bytes: both vectors of an entry. What alpha, beta and C add is deposited in the 
 import triton
 import triton.language as tl
 
+from prismm.cuda.gemm.kernels.again import FLAGGED
 from prismm.cuda.gemm.kernels.combine import add_term, factor_of
 from prismm.cuda.kernels.exact import (
     LIMBS_OF_SUMS,
@@ -17,6 +18,7 @@ from prismm.cuda.kernels.exact import (
     significand,
 )
 from prismm.cuda.kernels.expansion import rounded_alike
+from prismm.cuda.kernels.flagged import bytes_of, chunks_of, following, place_of
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.entries import error_of_sums, sum_in_lanes, sums_by_themselves, the_one
 from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms, spread
@@ -295,33 +297,35 @@ def _recompute_entry(
 )  # fmt: skip
 def recompute_exact(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, c, c_row,
-    c_column, c_batch, flags, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, flag_pitch, batches,
-    row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
-    PRODUCT: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
+    c_column, c_batch, flags, state, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, flag_pitch,
+    batches, row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    ADDEND: tl.constexpr, PRODUCT: tl.constexpr, COUNTED: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
     that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
-    counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the numbers set. SPAN: words of flags that a program
-    reads at a time.
+    counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the numbers set. SPAN: bytes of flags that a program reads at a
+    time. COUNTED: state is that of `again.sum_again`, which counted the flags, so none are read if there were none.
     """
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
-    lanes = tl.arange(0, SPAN)
-    total = wide(batches) * PARTS * m * flag_pitch
-    for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
-        some = tl.load(flags + start + lanes, mask=start + lanes < total, other=0)
+    flags = flags.to(tl.pointer_type(tl.uint8))
+    pitch = 4 * flag_pitch
+    total = wide(batches) * PARTS * m * pitch
+    chunks = chunks_of(total, SPAN)
+    if COUNTED:
+        chunks = tl.where(tl.load(state + FLAGGED) > 0, chunks, 0)
+    for chunk in range(tl.program_id(0).to(tl.int64), chunks, tl.num_programs(0)):
+        some = bytes_of(flags, chunk, chunks, total, SPAN)
         left = tl.sum((some != 0).to(tl.int32), 0)
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
-            # Triton has no break and no index into a tensor: the next flagged word is the least lane above the last.
-            at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
-            word = tl.load(flags + start + at).to(tl.int64) & LOW32
-            row = (start + at) // flag_pitch
-            batch, part, i = row // m // PARTS, row // m % PARTS, row % m
-            j0 = (start + at) % flag_pitch * 32
-            while word != 0:
-                lowest = word & -word
-                word = word ^ lowest
+            at = following(some, at, SPAN)
+            byte = chunk + chunks * at
+            batch, part, i, j0 = place_of(byte, pitch, m, PARTS)
+            bits = tl.load(flags + byte).to(tl.int64)
+            while bits != 0:
+                lowest = bits & -bits
+                bits = bits ^ lowest
                 j = j0 + bit_number(lowest)
                 _recompute_entry(
                     a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step,

@@ -40,7 +40,7 @@ from prismm.cuda.residues.kernels.balance import (
 )
 from prismm.cuda.residues.kernels.entries import decided, error_of_sums, fraction, sum_in_lanes
 from prismm.cuda.residues.kernels.join_exact import bound_terms
-from prismm.cuda.residues.kernels.many_sum import with_addend
+from prismm.cuda.residues.kernels.many_sum import decided_times, with_addend
 from prismm.cuda.residues.kernels.repair import strip_of, tiles_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
@@ -130,15 +130,19 @@ def _vote(
         LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
         least = row_e * 0 + LEAST
         by = row_e * 0
+        magnitude = n2a * n2b
         if alpha is not None:
             # In units of AB, so that its error counts as it does there; results have alpha's binades more.
-            _, of_alpha = fraction(alpha)
+            factor, of_alpha = fraction(alpha)
             by += of_alpha.to(tl.int32)
             least = tl.minimum(least - by, row_e + column_e + 900)
             of_c = c
             if c is not None:
                 of_c = c + (batch * c_batch + i * c_row + j * c_column)
             s, low = with_addend(s, low, a_shift + b_shift, alpha, beta, beta_i, of_c, part, PARTS)
+            _value, proved = decided_times(factor, s, low, by - (a_shift + b_shift), magnitude, steps, PRECISION)
+        else:
+            _value, proved = decided(s, low, -(a_shift + b_shift), magnitude, steps, PRECISION)
         # |s + low| and the norms in units of 2^(e_i + e_j): of numbers below the normal range only that range counts.
         size = scaled(tl.abs(s + low), tl.maximum(-(a_shift + b_shift) - (row_e + column_e), -2000))
         size = tl.maximum(size, scaled(size * 0.0 + 1.0, tl.maximum(least - (row_e + column_e), -1000)))
@@ -146,9 +150,8 @@ def _vote(
         # ceil(log2(norm·2^-q/2 / size)), one more at most.
         need = exponent_field(norm) - exponent_field(size) - q + PRECISION + 1 + SPARE
         bits += need.to(tl.int32)
-        _value, proved = decided(s, low, by - (a_shift + b_shift), n2a * n2b, steps, PRECISION)
         # Twice float64's precision has more than enough bits of it, and does not decide: something else is too near.
-        error = error_of_sums(n2a * n2b, steps)
+        error = error_of_sums(magnitude, steps)
         ample = tl.abs(s + low) > error * (4.0 * 2.0**PRECISION)
         near = (proved == 0) & ample
         kind += tl.where(near, BY_A_HAIR, ORDINARY_ENTRY)

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import scaled, two_sum
 from prismm.cuda.residues.kernels.balance import distilled, with_product
-from prismm.cuda.residues.kernels.entries import fraction
+from prismm.cuda.residues.kernels.entries import decided, fraction
 
 STAND_IN = tl.constexpr(0.25)
 """Stands for the rest of C' with its sign, in units of the fifth limb. The rest is less than such a unit."""
@@ -119,3 +119,11 @@ def _with_quotient(s, low, f, x, alpha, shift):
     r = (tl.fma(-q, alpha, p) + tl.fma(f, x, -p)) / alpha
     s, error = two_sum(s, scaled(q, shift))
     return s, low + (error + scaled(r, shift))
+
+
+@triton.jit
+def decided_times(f, s, low, exponent, magnitude, steps, PRECISION: tl.constexpr):
+    """`decided` of f·(s + low), 1 <= |f| < 2: it may be next to a midpoint where s + low is not."""
+    product = f * s
+    rest = tl.fma(f, s, -product) + f * low
+    return decided(product, rest, exponent, magnitude * tl.abs(f), steps, PRECISION)

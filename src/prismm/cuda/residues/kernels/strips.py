@@ -37,6 +37,9 @@ from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
 
+SINGLES = tl.constexpr(64)
+"""Entries a program, up to which none are summed by whole rows."""
+
 AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
 """How many entries of a list a program sums at a time, and how many terms of each it reads in one step."""
 
@@ -326,8 +329,10 @@ def repair_strips(
             SHARES: tl.constexpr = STRIP // HEIGHT
             SIZE: tl.constexpr = STRIP * COLUMNS
             items = space.to(tl.pointer_type(tl.int64), bitcast=True)
-            # Sums by rows would not decide entries that are far below their rows' largest elements.
-            many_of_rows = tl.where((far > 0) & (uncertified <= listed_at_most), HEIGHT * COLUMNS, many)
+            # Sums by rows would not decide entries that are far below their rows' largest elements. And whoever takes
+            # rows sees to all entries that their sums do not decide, so few entries are better shared out one by one.
+            alone = (far > 0) | (uncertified <= SINGLES * tl.num_programs(0))
+            many_of_rows = tl.where(alone & (uncertified <= listed_at_most), HEIGHT * COLUMNS, many)
             strip = take(state + LISTING)
             while strip < everything:
                 _list_strip(

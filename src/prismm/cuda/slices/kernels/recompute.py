@@ -25,6 +25,7 @@ from prismm.cuda.gemm.kernels.repair import (
     special_sum,
 )
 from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, ieee_value, limb_numbers, round_limbs, significand
+from prismm.cuda.kernels.flagged import bytes_of, chunks_of, following, place_of
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, SHIFT, STATISTICS, bit_number, wide
 from prismm.cuda.residues.kernels.repair import EXACT, SCHEME_VALUE, SPECIAL
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST
@@ -163,26 +164,24 @@ def recompute_slices(
     LOW_BLOCKS: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
-    lanes = tl.arange(0, SPAN)
-    total = wide(batches) * PARTS * m * flag_pitch
-    for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
-        some = tl.load(flags + start + lanes, mask=start + lanes < total, other=0)
-        # Triton has no break and no index into a tensor, so the next flagged word is found as the least lane above the
-        # last.
+    flags = flags.to(tl.pointer_type(tl.uint8))
+    pitch = 4 * flag_pitch
+    total = wide(batches) * PARTS * m * pitch
+    chunks = chunks_of(total, SPAN)
+    for chunk in range(tl.program_id(0).to(tl.int64), chunks, tl.num_programs(0)):
+        some = bytes_of(flags, chunk, chunks, total, SPAN)
         left = tl.sum((some != 0).to(tl.int32), 0)
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
-            at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
-            # Read once more by its place; without the mask a word whose 32nd entry is flagged would extend its sign.
-            word = tl.load(flags + start + at).to(tl.int64) & LOW32
-            row = (start + at) // flag_pitch
-            batch, part, i = row // m // PARTS, row // m % PARTS, row % m
-            j0 = (start + at) % flag_pitch * 32
+            at = following(some, at, SPAN)
+            byte = chunk + chunks * at
+            batch, part, i, j0 = place_of(byte, pitch, m, PARTS)
             unit, r, s = batch * blocks * wide(plane), batch % row_batches, batch % column_batches
-            while word != 0:
-                lowest = word & -word
-                word = word ^ lowest
+            bits = tl.load(flags + byte).to(tl.int64)
+            while bits != 0:
+                lowest = bits & -bits
+                bits = bits ^ lowest
                 j = j0 + bit_number(lowest)
                 entry = i * row_pitch + j
                 _recompute_entry(
