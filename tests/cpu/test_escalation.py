@@ -14,9 +14,10 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8
 from prismm.cpu.entries import Entries
-from prismm.cpu.escalation import Block, Choice, Expansion, shared_bits
+from prismm.cpu.escalation import Block, Choice
 from prismm.cpu.many_product import Addends
 from prismm.cpu.sums import Sum
+from prismm.cpu.ways import Expansion, InFloat64, shared_bits
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
 from tests.cpu import units
@@ -113,18 +114,19 @@ def test_sums_of_the_largest_numbers_fit(engine):
 
 
 @pytest.mark.covering("name")
-@pytest.mark.parametrize("parts", [2, 3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "way"), [*((x, Expansion(y)) for x in ("float64", "float32") for y in (2, 3)), ("float32", InFloat64())]
+)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_expansions_settle_is_correctly_rounded(name, dtype, parts, seed, rng):
+def test_what_sums_settle_is_correctly_rounded(name, dtype, way, seed, rng):
     for m, k, n in ((5, 1, 3), (9, 60, 300), (3, 700, 17)):
         a, b = HOSTILE[name](m, k, n, seed, dtype)
         wanted = exact_product(a, b).rounded(dtype)
         asked = np.flatnonzero(rng.random(m * n) < 0.7)
         block = Block.of(a, b, Entries(0, asked // n, asked % n))
-        if block.k == 0:
+        if block.k == 0 or (isinstance(way, InFloat64) and not block.fits_float64(job(dtype, k))):
             continue
-        value, failed = block.multiply(Expansion(parts), wanted.dtype, job(dtype, k), None)
+        value, failed = block.multiply(way, wanted.dtype, job(dtype, k), None)
         sure = ~failed[block.r, block.c]
         got, right = value[block.r, block.c], wanted[asked // n, asked % n]
         assert_same_bits(np.where(sure, got, 0), np.where(sure, right, 0))
@@ -145,6 +147,8 @@ def forced(way, monkeypatch):
             return Choice(None, way == "pairs", 0.0)
         if isinstance(way, Expansion):
             return Choice(way, False, 0.0)
+        if isinstance(way, InFloat64):
+            return Choice(way if self.fits_float64(job) else None, False, 0.0)
         if engine is None:
             return Choice(None, False, 0.0)
         bits = int(self.rows.bits.max()), int(self.columns.bits.max())
@@ -161,7 +165,7 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
     usable(units.PACKED)
     a, b = HOSTILE[name](19, 41, 23, seed, dtype)
     wanted = exact_product(a, b).rounded(dtype)
-    for way in ("planned", "pairs", "exact", 20, 33, 49, -12, -30, Expansion(2), Expansion(3)):
+    for way in ("planned", "pairs", "exact", 20, 33, 49, -12, -30, Expansion(2), Expansion(3), InFloat64()):
         with monkeypatch.context() as patch:
             forced(way, patch)
             out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
@@ -169,7 +173,7 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
                 repair.repair(a, b, out, entries, job(dtype, 41), outcome)
             assert_same_bits(out, wanted)
             assert sum(outcome.paths.values()) == out.size * len(real_parts(out))
-            if isinstance(way, Expansion):
+            if isinstance(way, (Expansion, InFloat64)):
                 assert set(outcome.paths) <= {way.path, "exact", "magnitude"}
 
 
@@ -206,7 +210,7 @@ def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, factors
             continue
         wanted = exact_gemm(alpha, a, b, beta if c is not None else 0.0, c if c is not None else np.zeros_like(product))
         wanted = wanted.rounded(dtype)
-        for way in ("planned", 24, 49, -30, Expansion(2), Expansion(3)):
+        for way in ("planned", 24, 49, -30, Expansion(2), Expansion(3), InFloat64()):
             with monkeypatch.context() as patch:
                 forced(way, patch)
                 out, outcome = np.full(wanted.shape, 7, dtype), Outcome()

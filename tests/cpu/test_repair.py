@@ -186,6 +186,28 @@ def test_bits_tell_whether_any_product_is_nonzero(k, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_entries_without_products_are_found_beside_full_vectors(dtype, rng):
+    """Full rows meet columns of zeros; of complex elements one part may be zero, and then products of the other part
+    count alone.
+    """
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((40, 7), (7, 40)))
+    if np.dtype(dtype).kind == "c":
+        a[:20] += 1j * rng.standard_normal((20, 7)).astype(a.real.dtype)
+        b[:, 30:] *= 1j
+    b[:, ::3], a[5::7, 1:], b[0, 1::3] = 0, 0, 0
+    nonzero = [[part != 0 for part in real_parts(x)] for x in (a, b)]
+    for part, entries in enumerate(everything(np.full((40, 40), 7, dtype))):
+        pairs = [(0, 0), (1, 1)] if part == 0 else [(0, 1), (1, 0)]
+        there = sum(
+            nonzero[0][x].astype(int) @ nonzero[1][y] for x, y in pairs if x < len(nonzero[0]) and y < len(nonzero[1])
+        )
+        out, outcome = np.zeros((40, 40), dtype), Outcome()
+        left = repair_module._without_products(a, b, out, entries, job(dtype, RIGHT, 7), outcome)
+        assert outcome.paths["magnitude"] == np.count_nonzero(there == 0) > 0
+        assert np.array_equal(left.place, entries.keep(np.broadcast_to(there > 0, (40, 40)).reshape(-1)).place)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_of_operands_without_products_are_of_c_alone(dtype, rng):
     """Block triangular operands: above the diagonal nothing is multiplied, whatever C is; real parts of products that
     cancel are products.

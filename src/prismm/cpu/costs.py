@@ -88,12 +88,17 @@ def expansion_seconds(parts: int) -> float:
     return EXPANSION_SECONDS[register_lanes()][parts]
 
 
-def native_rate(problem: Problem) -> float:
-    """Multiply-adds of real elements that one worker's BLAS makes in a second."""
+def native_rates() -> Rates:
+    """Rates of native products on this processor."""
     from prismm.cpu.engines.integer import expected
 
     best = expected()
-    rates = rates_of(best) if best in MEASURED else RATES["cpu:int8"]
+    return rates_of(best) if best in MEASURED else RATES["cpu:int8"]
+
+
+def native_rate(problem: Problem) -> float:
+    """Multiply-adds of real elements that one worker's BLAS makes in a second."""
+    rates = native_rates()
     return rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
 
 

@@ -11,6 +11,9 @@ terms that are far apart.
 In two or three times float64's precision (`kernels.expansions`): for rows and columns of any width, where not all of
 the terms cancels.
 
+In float64, for results of float32: by BLAS, off by no more than k·u·‖a‖‖b‖ in any order of summation, u = 2^-53
+(Jeannerod and Rump 2013).
+
 Which way follows from the rows' and columns' extents, and from a sample of the entries: exactly how far each is from
 the next number that another rounding begins at. What no way is expected to decide in less time is recomputed one by
 one. The value of an entry is RN(exact) whatever is chosen.
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import threads
-from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
+from prismm.core.many_moduli import MOST_MODULI
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.cpu import many_product, structure
 from prismm.cpu.balance import balanced
@@ -37,12 +40,14 @@ from prismm.cpu.costs import (
     MANY_JOIN_SECONDS,
     PAIR_SECONDS,
     expansion_seconds,
+    native_rates,
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.entries import used_of
 from prismm.cpu.many_product import Addends, ByteEngine, Extents, takes_bytes
 from prismm.cpu.sums import Sum
+from prismm.cpu.ways import Expansion, InFloat64, Moduli, Way, shared_bits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,43 +69,6 @@ _CORRECTED = (10, 14, 18, 22, 28, 36)
 
 
 @dataclass(frozen=True)
-class Moduli:
-    """So many moduli, with bits for rows and for columns; corrected: what these leave out is added in float64."""
-
-    moduli: int
-    left: int
-    right: int
-    corrected: bool = False
-
-    path = "more moduli"
-
-    @property
-    def text(self) -> str:
-        """The method in words, for plans."""
-        return f"{self.moduli} moduli" + (" and a correction in float64" if self.corrected else "")
-
-
-@dataclass(frozen=True)
-class Expansion:
-    """Sums in so many parts."""
-
-    parts: int
-
-    @property
-    def path(self) -> str:
-        """Its name in reports."""
-        return "double-double" if self.parts == 2 else "triple-double"
-
-    @property
-    def text(self) -> str:
-        """The method in words, for plans."""
-        return f"sums in {self.path}"
-
-
-Way = Moduli | Expansion
-
-
-@dataclass(frozen=True)
 class Choice:
     """How the entries of a block are recomputed.
 
@@ -113,20 +81,6 @@ class Choice:
     way: Way | None
     pairs: bool
     seconds: float
-
-
-def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
-    """The bits of the system, given to rows and columns that want so many: all, or what leaves no side less than the
-    other for want.
-    """
-    rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
-    # Sums of k products take log2(k) bits of the room.
-    total = max(2, room(moduli) - max(k - 1, 0).bit_length())
-    if rows + columns <= total:
-        return Moduli(moduli, rows, columns)
-    # Half each, but what one side cannot use goes to the other.
-    left = min(rows, max(total // 2, total - columns))
-    return Moduli(moduli, left, total - left)
 
 
 @dataclass(frozen=True)
@@ -211,6 +165,8 @@ class Block:
         m, k, n = self.shape
         if isinstance(way, Expansion):
             return self.entries * (k * expansion_seconds(way.parts) + MANY_JOIN_SECONDS) / workers
+        if isinstance(way, InFloat64):
+            return self.entries * (k / native_rates().float64 + MANY_JOIN_SECONDS) / workers
         assert engine is not None
         rates = rates_of(engine.name)
         split = float(m + n) * k * way.moduli / rates.split
@@ -227,7 +183,8 @@ class Block:
         pairs += (1.0 - sample.share(Expansion(2))[0]) * exact
         best, found = min(pairs, exact), None
         rest = best
-        expansions: list[Way] = [Expansion(2), Expansion(3)]
+        narrow: list[Way] = [InFloat64()] if self.fits_float64(job) else []
+        expansions: list[Way] = [*narrow, Expansion(2), Expansion(3)]
         systems = self._systems(tried) if engine is not None else []
         for ways in (expansions, systems):
             for way in ways:
@@ -267,10 +224,18 @@ class Block:
         """The product, correctly rounded, at the entries; where that is not proved, or not wanted."""
         if isinstance(way, Expansion):
             return self._expanded(way.parts, kind, job)
+        if isinstance(way, InFloat64):
+            return self._in_float64(job)
         assert engine is not None
         system = many_product.System.of(way.moduli, way.left, way.right, corrected=way.corrected)
         operands = self.left, self.right, self.rows, self.columns
         return many_product.multiply(*operands, system, kind, job, engine, self._addends())
+
+    def fits_float64(self, job: Job) -> bool:
+        """Whether results are of float32, and products of elements and their sums far from the ends of float64."""
+        lowest = int(self.rows.low.min()) + int(self.columns.low.min())
+        highest = int(self.rows.top.max()) + int(self.columns.top.max()) + self.k.bit_length()
+        return job.result.precision == 24 and lowest >= -960 and highest <= 960
 
     def _addends(self) -> Addends:
         """The numbers as matrices, which hold 0 where the block has no entry."""
@@ -278,6 +243,31 @@ class Block:
         for matrix, number in zip(numbers, self.numbers, strict=True):
             matrix[self.r, self.c] = number
         return Addends(np.array(self.summands), numbers)
+
+    def _in_float64(self, job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        from prismm.cpu.kernels.expansions import rounded_product
+
+        out = np.empty((self.left.shape[0], self.right.shape[1]), np.float32)
+        failed, addends = np.zeros(out.shape, np.bool_), self._addends()
+        product = np.matmul(self.left, self.right)
+        # Sums of squares are good to k·u; two roundings more for the test's own.
+        row_norm, column_norm = (
+            np.ldexp(np.sqrt(x.norm2), x.top) * (1.0 + 2.0**-20) for x in (self.rows, self.columns)
+        )
+        factor = (self.k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
+        step = max(1, min(256, -(-len(out) // (2 * job.workers))))
+
+        def task(i0: int) -> None:
+            here = slice(i0, i0 + step)
+            listed = np.empty(out[here].size, np.int32)
+            count = rounded_product(
+                product[here], row_norm[here], column_norm, factor, *addends.arguments(here, slice(None)), out[here],
+                listed,
+            )  # fmt: skip
+            failed[here][np.divmod(listed[:count].astype(np.int64), out.shape[1])] = True
+
+        threads.spread(task, list(range(0, len(out), step)), job.workers)
+        return out, failed
 
     def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         from prismm.cpu.kernels.expansions import expanded_product
@@ -388,6 +378,10 @@ class _Sample:
             k = float(self.block.k)
             return self.size * (2.0 * k * k * 2.0**-106 if way.parts == 2 else 4.0 * k**3 * 2.0**-159)
         rows, columns, r, c = self.block.rows, self.block.columns, self.r, self.c
+        if isinstance(way, InFloat64):
+            bound: NDArray[np.float64] = np.sqrt(rows.norm2[r] * columns.norm2[c]) * (self.block.k * 2.0**-53)
+            bound = np.ldexp(bound, rows.top[r] + columns.top[c] + self.scale)
+            return bound
         # Expected, not guaranteed: a rounding error has the mean square 1/12.
         delta = (self.block.k / 12.0) ** 0.5
         wide_rows, wide_columns = rows.bits[r] > way.left, columns.bits[c] > way.right

@@ -76,7 +76,13 @@ def _without_products(
     # Bits of few entries' rows and columns take longer than these entries.
     if chosen.size < max(1, _SHARED * (i.size + j.size)):
         return entries
-    hit = np.zeros(chosen.size, np.uint8)
+    # A vector without a zero has a product with any that is not zero.
+    (full_row, some_row), (full_column, some_column) = _filled(a, 1), _filled(b, 0)
+    here, there = entries.i[chosen], entries.j[chosen]
+    hit = (full_row[here] & some_column[there]) | (some_row[here] & full_column[there])
+    if hit.all():
+        return entries
+    hit = hit.view(np.uint8)
     for part in (entries.part,) if plain else range(len(real_parts(out))):
         left, right = _bits(a, i, part, "left"), _bits(b, j, part, "right")
         in_slices(
@@ -108,6 +114,14 @@ def _of_c_alone(
         value = rounded_products(addends[:, used[0]], float(beta[used[0]]), job.result.precision)
     target[entries.place] = value
     outcome.count("exact", int(entries.i.size))
+
+
+def _filled(x: NDArray[Any], axis: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of each row (axis 1) or column (axis 0): whether no part of its elements is zero, and whether any is not."""
+    nonzero = [part != 0 for part in real_parts(x)]
+    full: NDArray[np.bool_] = np.all([part.all(axis=axis) for part in nonzero], axis=0)
+    live: NDArray[np.bool_] = np.any([part.any(axis=axis) for part in nonzero], axis=0)
+    return full, live
 
 
 def _bits(x: NDArray[Any], index: NDArray[np.int64], part: int, side: Side) -> NDArray[np.uint64]:

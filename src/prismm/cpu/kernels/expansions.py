@@ -185,3 +185,60 @@ def expanded_product(
                 high, low, rest, 0, bound, shift, i, j0, precision, out, out32, failed, count, value, flags
             )
     return count
+
+
+@device
+def _in_sum(s, bound, factors, addends, row, j0, n):
+    """s = f·s + Σ g·c in float64; the bound takes up f and all roundings, each below u of its result or 2^-1074."""
+    wide_vectors()
+    f, u = factors[0], 2.0**-53
+    for j in range(s.size):
+        s[j] = f * s[j]
+        bound[j] = abs(f) * bound[j] + abs(s[j]) * u
+    for which in range(factors.size - 1):
+        g, c = factors[which + 1], contiguous_row(addends, row, which * n + j0, s.size)
+        for j in range(s.size):
+            added = g * c[j]
+            s[j] += added
+            bound[j] += (abs(added) + abs(s[j])) * u
+    for j in range(s.size):
+        # 2^-50 covers the roundings of the bound.
+        error = bound[j] * (1.0 + 2.0**-50) + 2.0**-1060
+        finite = error < np.inf
+        s[j] = s[j] if finite else 0.0
+        bound[j] = error if finite else np.inf
+
+
+@kernel(
+    "int64(float64[:,::1], float64[::1], float64[::1], float64, float64[::1], float64[:,::1], float32[:,:], int32[::1])"
+)
+def rounded_product(product, row_norm, column_norm, factor, factors, addends, out, failed):
+    """out = entries that differ by at most factor·row_norm·column_norm from those of a product in float64, rounded to
+    float32; returns how many roundings are not proved, their i·n + j in `failed`.
+
+    factors, addends: f, and the numbers g, of f·product + Σ g·c; (m, n) for each g, side by side, the numbers c. Both
+    are empty for the product alone.
+    """
+    m, n = product.shape
+    work, flags = np.empty((5, _WIDE)), np.empty((2, _WIDE), np.uint8)
+    shifts, nothing = np.zeros((1, _WIDE), np.int64), np.empty((0, 0))
+    count = np.int64(0)
+    for j0 in range(0, n, _WIDE):
+        w = min(n, j0 + _WIDE) - j0
+        high, low, rest = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
+        bound, value, shift = (
+            contiguous_row(work, 3, 0, w),
+            contiguous_row(work, 4, 0, w),
+            contiguous_row(shifts, 0, 0, w),
+        )
+        for i in range(m):
+            source, of_row = contiguous_row(product, i, j0, w), factor * row_norm[i]
+            for j in range(w):
+                high[j] = source[j]
+                low[j] = 0.0
+                rest[j] = 0.0
+                bound[j] = of_row * column_norm[j0 + j]
+            if factors.size > 0:
+                _in_sum(high, bound, factors, addends, i, j0, n)
+            count = round_strip(high, low, rest, 0, bound, shift, i, j0, 24, nothing, out, failed, count, value, flags)
+    return count

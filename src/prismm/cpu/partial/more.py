@@ -31,11 +31,11 @@ from prismm.core.specials import layout
 from prismm.cpu.costs import EXACT_SECONDS, MANY_JOIN_SECONDS, RATES
 from prismm.cpu.engines.integer import CpuEngine
 from prismm.cpu.entries import used_of
-from prismm.cpu.escalation import shared_bits
 from prismm.cpu.many_product import join_products, plain_residues
 from prismm.cpu.partial.residues import SplitPiece, multiply_blocks, packed_residues, split_blocks
 from prismm.cpu.partial.scales import NOTHING, UNIT
 from prismm.cpu.partial.setting import Setting, is_packed
+from prismm.cpu.ways import shared_bits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -104,8 +104,8 @@ def sum_again(
     PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, ADDEND: tl.constexpr, TILE: tl.constexpr,
     STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Make flagged entries of alpha·AB + beta·C again, if there are more than many_of_all. counts[EXACT] grows by the
-    number of proved entries, whose flags are cleared.
+    """Count flags in state[FLAGGED]. If there are more than many_of_all, and alpha is real, make the flagged entries of
+    alpha·AB + beta·C again. counts[EXACT] grows by the number of proved entries, whose flags are cleared.
 
     flags: one bit per entry, (batch, parts, m, flag_pitch). tiles, entry_flags: workspace for a word per strip of STRIP
     rows and COLUMNS columns, (batch, parts, strips, blocks), and for the strips' flags. state: the counters of
@@ -115,18 +115,18 @@ def sum_again(
     f, f_i, g, g_i = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     # An infinity or NaN, multiplied by 0, is NaN, so the sum is not 0 if any factor is not finite.
     usable = (f * 0.0 + g * 0.0 + g_i * 0.0 == 0.0) & (f != 0.0) & (f_i == 0.0)
-    if usable:
-        lanes = tl.arange(0, SPAN)
-        total = wide(batches) * PARTS * m * flag_pitch
-        spans = tl.cdiv(total, SPAN)
+    lanes = tl.arange(0, SPAN)
+    total = wide(batches) * PARTS * m * flag_pitch
+    spans = tl.cdiv(total, SPAN)
+    span = take(state + COUNT)
+    while span < spans:
+        word = span * SPAN + lanes
+        some = tl.sum(count_bits(tl.load(flags + word, mask=word < total, other=0)), 0)
+        if some > 0:
+            tl.atomic_add(state + FLAGGED, some.to(tl.int64), sem="relaxed")
+        finished(state + COUNT + 1, 1)
         span = take(state + COUNT)
-        while span < spans:
-            word = span * SPAN + lanes
-            some = tl.sum(count_bits(tl.load(flags + word, mask=word < total, other=0)), 0)
-            if some > 0:
-                tl.atomic_add(state + FLAGGED, some.to(tl.int64), sem="relaxed")
-            finished(state + COUNT + 1, 1)
-            span = take(state + COUNT)
+    if usable:
         wait_for(state + COUNT + 1, spans)
         if tl.load(state + FLAGGED) > many_of_all:
             everything = words * batches * PARTS
