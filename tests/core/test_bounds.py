@@ -9,10 +9,11 @@ import pytest
 
 import prismm
 from prismm.core.accuracy import Target, conventional_bound, kappa, magnitude_kappa
-from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound, half_ulp
+from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound, half_ulp, product_of_moduli
 from prismm.core.outcome import Epilogue
 from prismm.core.scales import Scales
 from prismm.formats import BF16, FP16, FP32, FP64
+from prismm.testing import exact_gemm, exact_product
 
 FORMATS = [FP64, FP32]
 formats = pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
@@ -260,3 +261,46 @@ def test_the_bound_of_a_real_part_that_is_finite_beside_one_that_is_not(odd, sch
     assert not np.isfinite(d).any() and (bounds <= 1e-2).all()
     assert real[0, 0] <= bounds[0, 0] and imaginary[1, 0] <= bounds[1, 0]
     assert np.allclose([report.bound(i, 0) for i in range(2)], bounds[:, 0], rtol=1e-12)
+
+
+def test_moduli_beyond_the_largest_float(rng):
+    """Elements whose parts are finite and whose modulus is not: zero times them is zero, and bounds are numbers."""
+    a = np.array([[1.5e308 + 1.5e308j, 1.0, 5e-324], [1e300, 1.0, 5e-324 + 5e-324j]])
+    b = np.array([[0.0, 1e-300], [0.0, 1.0], [1.0, 0.0]])
+    result, report = prismm.matmul(a, b, full_output=True)
+    exact = exact_product(a, b)
+    assert np.isfinite(report.bounds).all() and (exact.error(result) <= report.bounds).all()
+    size = product_of_moduli(a, b)
+    for i, j in np.ndindex(2, 2):
+        whole = sum(
+            (Fraction(x.real) ** 2 + Fraction(x.imag) ** 2) * Fraction(abs(y)) ** 2
+            for x, y in zip(a[i].tolist(), b[:, j].tolist(), strict=True)
+        )
+        # Σ|x|²|y|² is at most the square of Σ|x||y|.
+        assert Fraction(float(size[i, j])) ** 2 >= whole * (1 - Fraction(1, 1 << 50))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_bounds_of_results_in_the_operands_memory(dtype, rng):
+    """The operands are overwritten: the bounds are those of what they were."""
+    kind = np.dtype(dtype)
+    scale = 2.0**60
+
+    def draw(size):
+        x = rng.standard_normal((24, 24)) * size
+        return (x + 1j * rng.standard_normal((24, 24)) * size if kind.kind == "c" else x).astype(kind)
+
+    a, b = draw(scale), draw(1 / scale)
+    c = (-1.5 * (a @ b) * 2.0**30).astype(kind)
+    for which in ("a", "b", "c"):
+        given = {"a": a.copy(), "b": b.copy(), "c": c.copy()}
+        exact = exact_gemm(1.5, a, b, 2.0**-30, c)
+        result, report = prismm.gemm(
+            given["a"], given["b"], given["c"], alpha=1.5, beta=2.0**-30, out=given[which], full_output=True
+        )
+        assert result is given[which] and (exact.error(result) <= report.bounds).all()
+        if which == "c":
+            continue
+        given = {"a": a.copy(), "b": b.copy()}
+        result, report = prismm.matmul(given["a"], given["b"], out=given[which], full_output=True)
+        assert (exact_product(a, b).error(result) <= report.bounds).all()

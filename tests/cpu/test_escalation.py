@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+import prismm
 from prismm.core.accuracy import Target
 from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
@@ -325,3 +326,44 @@ def test_near_ties_of_far_terms_are_settled_by_corrections(engine, seed):
         assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, exact_product(a, b).rounded("float64")))
         found.append(failed.mean())
     assert found[0] > 0.5 and found[1] < 0.05, found
+
+
+@pytest.mark.parametrize(("of_a", "of_b", "alpha"), [(-1074, 114, 2.0**860), (-1100, 520, 2.0**440), (960, -960, 0.7)])
+def test_products_in_float64_keep_away_from_its_ends(of_a, of_b, alpha, rng, seed):
+    """Elements whose norms would underflow, or nearly overflow; alpha brings sums back to float32."""
+    m, k, n = 60, 40, 70
+    a = np.ldexp(rng.integers(-(2**20), 2**20, (m, k)).astype(float), max(of_a, -1074))
+    b = np.ldexp(np.rint(np.ldexp(rng.uniform(0.5, 1.5, (k, n)), 53)) * rng.choice([-1, 1], (k, n)), of_b)
+    b[:, :2] = 0.0
+    c = -exact_gemm(alpha, a, b).rounded("float32")
+    c[rng.random((m, n)) > 0.05] *= np.float32(0.37)
+    wanted = exact_gemm(alpha, a, b, 1.0, c).rounded("float32")
+    given = {"alpha": alpha, "beta": 1.0, "out_dtype": "float32", "accuracy": "correctly-rounded"}
+    for scheme in (None, "residues:8", "native"):
+        assert_same_bits(prismm.gemm(a, b, c, scheme=scheme, **given), wanted)
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30])
+def test_panels_of_a_product_in_float64(memory, seed):
+    a, b = HOSTILE["phi2"](700, 20, 30, seed, "float32")
+    wanted = exact_product(a, b).rounded("float32")
+    block = Block.of(a, b, everything(wanted)[0])
+    for workers in (1, 3):
+        value, failed = block.multiply(InFloat64(), wanted.dtype, job("float32", 20, workers, memory), None)
+        assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, wanted))
+        assert failed.mean() < 0.01
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("exponent", [60, 75, 90])
+def test_nothing_of_a_product_breaks_ties_if_alpha_is_zero(exponent, sign, monkeypatch):
+    usable(units.PACKED)
+    a, b = np.array([[sign * 2.0**exponent, sign * 2.0**-80]]), np.array([[1.0], [2.0**-80]])
+    for value in (1 + 2.0**-52, 1 + 3 * 2.0**-52):
+        c = np.array([[value]])
+        with monkeypatch.context() as patch:
+            forced(49, patch)
+            out = np.full((1, 1), 7.0)
+            work = dataclasses.replace(job("float64", 2), epilogue=Epilogue(0.0, 1.5, c))
+            repair.repair(a, b, out, everything(out)[0], work, Outcome())
+        assert_same_bits(out, exact_gemm(0.0, a, b, 1.5, c).rounded("float64"))

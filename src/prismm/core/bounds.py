@@ -135,10 +135,9 @@ class ConventionalBound:
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
-        rows, columns = (_abs(x) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             # The product of moduli is itself rounded: its own bound, (terms + 2) roundings, goes on top.
-            size = (rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52)
+            size = product_of_moduli(*rows_and_columns(self.a, self.b, i, j)) * (1.0 + (self.terms + 4) * 2.0**-52)
             value = c[i, j]
             size = np.reshape(size, np.shape(value))
             terms, enlarged = self.terms, 1.0
@@ -162,7 +161,26 @@ def _alive(c: NDArray[Any]) -> NDArray[np.bool_]:
     return alive
 
 
+def product_of_moduli(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """|a||b| of moduli that are rounded up, as for `_abs`; Inf where that is beyond float64."""
+    # The modulus of two finite parts may be beyond float64, and Inf times zero is NaN. That of their halves is not.
+    sizes = [_half(x) if np.iscomplexobj(x) else _abs(x) for x in (a, b)]
+    found: NDArray[np.float64] = (sizes[0] @ sizes[1]) * math.prod(2.0 if np.iscomplexobj(x) else 1.0 for x in (a, b))
+    return found
+
+
+def _half(x: NDArray[Any]) -> NDArray[np.float64]:
+    """|x|/2 of complex x, as `_abs` rounds |x| up."""
+    parts = [0.5 * part for part in _finite_parts(x)]
+    # Half of a subnormal number may lose 2^-1075.
+    return np.where(x == 0.0, 0.0, np.hypot(*parts) * (1.0 + 2.0**-50) + 2.0**-1074)
+
+
+def _finite_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
+    return [np.where(np.isfinite(part), part, 0).astype(np.float64) for part in real_parts(np.asarray(x))]
+
+
 def _abs(x: NDArray[Any]) -> NDArray[np.float64]:
     """|x|, rounded up; of finite parts alone: a real part of a result that meets Inf or NaN has no error to bound."""
-    parts = [np.where(np.isfinite(part), part, 0).astype(np.float64) for part in real_parts(np.asarray(x))]
+    parts = _finite_parts(x)
     return np.abs(parts[0]) if len(parts) == 1 else np.hypot(*parts) * (1.0 + 2.0**-50)

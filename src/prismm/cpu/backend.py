@@ -91,6 +91,14 @@ class Call:
         """The plan, with its predictions."""
         return make_plan(self)
 
+    def apart_from(self, target: NDArray[Any]) -> Call:
+        """The call with copies of the matrices that a result there may overwrite: a report reads them later."""
+
+        def apart(x: NDArray[Any]) -> NDArray[Any]:
+            return x.copy() if np.may_share_memory(x, target) else x
+
+        return replace(self, a=apart(self.a), b=apart(self.b), c=None if self.c is None else apart(self.c))
+
     @property
     def decision(self) -> Decision:
         """What was chosen, for a report, which then need not hold the operands."""

@@ -64,7 +64,10 @@ SAMPLE = 64
 _SAVED_BITS = 24
 """Balanced operands are taken if they save as many bits as three moduli hold."""
 
-_CORRECTED = (10, 14, 18, 22, 28, 36)
+_PANEL, _LEAST_PANEL = 1024, 256
+"""Rows of a product in float64 that are made at a time: where memory allows, and at least."""
+
+_CORRECTED = (8, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36)
 """Numbers of moduli that are considered with a correction."""
 
 
@@ -206,16 +209,14 @@ class Block:
         found: list[Way] = []
         # As many as those that left these entries would leave them again; every try takes a longer step.
         least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3) + max(len(tried) - 1, 0)
-        exact = False
         for moduli in range(least + 1, MOST_MODULI + 1):
             way = shared_bits(moduli, self.k, rows, columns)
-            exact = way.left == rows and way.right == columns
             found.append(way)
-            if exact:
+            if way.left == rows and way.right == columns:
                 break
-        if not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
-            for moduli in _CORRECTED:
-                found.append(replace(shared_bits(moduli, self.k, rows, columns), corrected=True))
+        if not any(isinstance(way, Moduli) and way.corrected for way in tried):
+            fewer = [x for x in _CORRECTED if x < least + len(found)]
+            found += [replace(shared_bits(x, self.k, rows, columns), corrected=True) for x in fewer]
         return found
 
     def multiply(
@@ -232,10 +233,16 @@ class Block:
         return many_product.multiply(*operands, system, kind, job, engine, self._addends())
 
     def fits_float64(self, job: Job) -> bool:
-        """Whether results are of float32, and products of elements and their sums far from the ends of float64."""
+        """Whether results are of float32, and norms, products of elements, and sums far from the ends of float64."""
+        if job.result.precision != 24:
+            return False
+        tops = [x.top[x.norm1 > 0.0] for x in (self.rows, self.columns)]
+        if not all(x.size for x in tops):
+            return False
         lowest = int(self.rows.low.min()) + int(self.columns.low.min())
-        highest = int(self.rows.top.max()) + int(self.columns.top.max()) + self.k.bit_length()
-        return job.result.precision == 24 and lowest >= -960 and highest <= 960
+        highest = sum(int(x.max()) for x in tops) + self.k.bit_length()
+        of_norms = all(int(x.min()) >= -440 and int(x.max()) <= 440 for x in tops)
+        return of_norms and lowest >= -960 and highest <= 960
 
     def _addends(self) -> Addends:
         """The numbers as matrices, which hold 0 where the block has no entry."""
@@ -247,26 +254,29 @@ class Block:
     def _in_float64(self, job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         from prismm.cpu.kernels.expansions import rounded_product
 
-        out = np.empty((self.left.shape[0], self.right.shape[1]), np.float32)
-        failed, addends = np.zeros(out.shape, np.bool_), self._addends()
-        product = np.matmul(self.left, self.right)
+        m, n = self.left.shape[0], self.right.shape[1]
+        out, failed, addends = np.empty((m, n), np.float32), np.zeros((m, n), np.bool_), self._addends()
         # Sums of squares are good to k·u; two roundings more for the test's own.
         row_norm, column_norm = (
             np.ldexp(np.sqrt(x.norm2), x.top) * (1.0 + 2.0**-20) for x in (self.rows, self.columns)
         )
         factor = (self.k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
-        step = max(1, min(256, -(-len(out) // (2 * job.workers))))
+        # Lower panels would read the right operand too often.
+        height = max(min(m, _LEAST_PANEL), min(m, _PANEL, job.workspace_bytes // (8 * max(n, 1))))
+        step = -(-height // (2 * job.workers))
+        for first in range(0, m, height):
+            product = np.matmul(self.left[first : first + height], self.right)
 
-        def task(i0: int) -> None:
-            here = slice(i0, i0 + step)
-            listed = np.empty(out[here].size, np.int32)
-            count = rounded_product(
-                product[here], row_norm[here], column_norm, factor, *addends.arguments(here, slice(None)), out[here],
-                listed,
-            )  # fmt: skip
-            failed[here][np.divmod(listed[:count].astype(np.int64), out.shape[1])] = True
+            def task(i0: int, first: int = first, product: NDArray[np.float64] = product) -> None:
+                here = slice(first + i0, min(first + i0 + step, first + len(product)))
+                listed = np.empty(out[here].size, np.int32)
+                count = rounded_product(
+                    product[i0 : i0 + step], row_norm[here], column_norm, factor,
+                    *addends.arguments(here, slice(None)), out[here], listed,
+                )  # fmt: skip
+                failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
 
-        threads.spread(task, list(range(0, len(out), step)), job.workers)
+            threads.spread(task, list(range(0, len(product), step)), job.workers)
         return out, failed
 
     def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:

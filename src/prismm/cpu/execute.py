@@ -81,6 +81,8 @@ def run(
     start = time.perf_counter()
     call = normalise_call(a, b, extra, request)
     target = _target_array(out, call)
+    if full_output and target is not None:
+        call = call.apart_from(target)
     # All matrices of a batch are written as rows of one view, or stacked.
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     # Operands are read until the last tile is done: where the target may be one of them, it is written at the end.

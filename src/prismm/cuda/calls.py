@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, TypeAlias
 
 from prismm.core import accuracy
+from prismm.core.arrays import lives_on_gpu
 from prismm.core.outcome import Outcome
 from prismm.core.plan import Decision
 from prismm.core.report import Piece, Report
@@ -37,7 +38,7 @@ from prismm.cuda.backend import (
 from prismm.cuda.execute import multiply, multiply_fast
 from prismm.cuda.fast_path import MOST_CALLS, PLAIN_ACCURACY, fast_path, fast_row, fast_sum, repeated
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
+from prismm.cuda.operands import PreparedOnDevice, overlap, shared, tensor_of
 from prismm.cuda.report import report_of
 from prismm.cuda.residues import fp8_proof
 from prismm.cuda.slices import count as slice_count
@@ -90,6 +91,11 @@ def matmul(
     """
     import torch
 
+    if full_output and out is not None and lives_on_gpu(out):
+        target = shared(out, "out")
+        a, b = _apart(target, a, "a"), _apart(target, b, "b")
+        if sum_ is not None and sum_.addend is not None:
+            sum_ = dataclasses.replace(sum_, addend=_apart(target, sum_.addend, "c"))
     try:
         return _matmul(a, b, keywords, out, full_output, sum_, given, symmetric)
     except torch.OutOfMemoryError as error:
@@ -97,6 +103,14 @@ def matmul(
             "the GPU has too little free memory for this product: free some (torch.cuda.empty_cache()), or multiply in "
             f"blocks of rows ({error})"
         ) from error
+
+
+def _apart(target: torch.Tensor, x: Any, name: str) -> Any:
+    """An operand, or a copy of it if a result at the target may overwrite it: a report reads it later."""
+    if isinstance(x, PreparedOnDevice):
+        return x
+    tensor = shared(x, name)
+    return tensor.clone() if overlap(target, tensor) else x
 
 
 def _matmul(

@@ -8,7 +8,7 @@ import pytest
 
 import prismm
 from prismm.core.many_moduli import many_moduli, room
-from prismm.cpu.kernels.expansions import expanded_product
+from prismm.cpu.kernels.expansions import expanded_product, rounded_product
 from prismm.formats import round_fraction
 from tests.cpu.kernels.harness import FORMATS, call, same_bits
 from tests.cpu.kernels.test_many import joined, numbers, precisions
@@ -226,3 +226,25 @@ def test_a_sum_that_leaves_the_end_of_a_third_part():
     for keywords in ({"accuracy": "correctly-rounded"}, {"reproducible": True}):
         found = prismm.gemm(a, b, np.full((60, 60), -(2.0**180)), alpha=1.0, beta=1.0, **keywords)
         assert (found == 2.0**120 + 2.0**68).all()
+
+
+def test_sums_in_float64_count_all_their_roundings(rng):
+    """Two numbers that cancel but for some 2^-30 of them, beside a product that is far smaller: what rounding leaves of
+    their multiples is as large as half an ulp of float32.
+    """
+    fmt, m, n = FORMATS[24], 20, 30
+    for bound in (0.0, 2.0**-60):
+        g0, g1, f = (float(x) for x in rng.uniform(1.0, 2.0, 3))
+        c0 = rng.standard_normal((m, n))
+        c1 = -(g0 * c0 / g1) * (1.0 + rng.uniform(-1.0, 1.0, (m, n)) * 2.0 ** rng.integers(-50, -20, (m, n)))
+        product = rng.standard_normal((m, n)) * 2.0**-40
+        out, failed = np.full((m, n), np.nan, np.float32), np.empty(m * n, np.int32)
+        listed = call(
+            rounded_product, product=product, row_norm=np.full(m, 1.0), column_norm=np.full(n, 1.0), factor=bound,
+            factors=np.array([f, g0, g1]), addends=np.concatenate([c0, c1], axis=1), out=out, failed=failed,
+        )  # fmt: skip
+        left = set(failed[:listed].tolist())
+        assert 0 < len(left) < m * n
+        for e, (i, j) in enumerate(np.ndindex(m, n)):
+            total = sum(Fraction(x) * Fraction(y) for x, y in ((f, product[i, j]), (g0, c0[i, j]), (g1, c1[i, j])))
+            assert e in left or same_bits([float(out[i, j])], [rounded(fmt, total)])

@@ -202,8 +202,8 @@ def _in_sum(s, bound, factors, addends, row, j0, n):
             s[j] += added
             bound[j] += (abs(added) + abs(s[j])) * u
     for j in range(s.size):
-        # 2^-50 covers the roundings of the bound.
-        error = bound[j] * (1.0 + 2.0**-50) + 2.0**-1060
+        # 2^-49 covers the roundings of the bound.
+        error = bound[j] * (1.0 + 2.0**-49) + 2.0**-1060
         finite = error < np.inf
         s[j] = s[j] if finite else 0.0
         bound[j] = error if finite else np.inf

@@ -59,9 +59,10 @@ def _sum(h, m, t, bound, missing, f, g0, y0, g1, y1):
     exact = bound == 0.0
     # Where h alone is there, what stands for the rest is in m.
     last = t if t != 0.0 else m
-    by_sign = exact & (missing > 0.0) & (abs(last) == 0.25 * REST)
+    by_sign = exact & (f != 0.0) & (missing > 0.0) & (abs(last) == 0.25 * REST)
     given = missing if exact & (not by_sign) else bound
     given += abs(t) * 2.0**-52 if abs(t) >= _ROUNDED else 0.0
+    given = given if f != 0.0 else 0.0
     sign = f * last
     m = 0.0 if by_sign & (t == 0.0) else m
     t = 0.0 if by_sign else t

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core.bounds import ConventionalBound, RoundedBound, _alive, half_ulp, rows_and_columns
+from prismm.core.bounds import (
+    ConventionalBound,
+    RoundedBound,
+    _alive,
+    half_ulp,
+    product_of_moduli,
+    rows_and_columns,
+)
 from prismm.core.outcome import Epilogue, finite_abs
 from prismm.core.request import check_scalars, refuse_vector, swaps
 from prismm.cuda.operands import overlap, shared
@@ -172,10 +179,10 @@ class SumBound:
         # X itself is not kept: its bound is asked at 0, and its rounding is added below, by |A||B|.
         zeros = np.broadcast_to(np.zeros((), value.dtype), c.shape)
         before = self.product_bound.at(zeros, i, j)
-        rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             # The factor covers the roundings of this product itself, in any order.
-            size = np.reshape((rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52), np.shape(value))
+            size = product_of_moduli(*rows_and_columns(self.a, self.b, i, j)) * (1.0 + (self.terms + 4) * 2.0**-52)
+            size = np.reshape(size, np.shape(value))
             product = before + self.result.unit_roundoff * (size + before)
             found = (self.weight * product + half_ulp(value, self.result)) * _UP + 2.0**-1074
         return np.where(_alive(value), found, 0.0)
