@@ -239,10 +239,9 @@ class Block:
         tops = [x.top[x.norm1 > 0.0] for x in (self.rows, self.columns)]
         if not all(x.size for x in tops):
             return False
-        lowest = int(self.rows.low.min()) + int(self.columns.low.min())
-        highest = sum(int(x.max()) for x in tops) + self.k.bit_length()
-        of_norms = all(int(x.min()) >= -440 and int(x.max()) <= 440 for x in tops)
-        return of_norms and lowest >= -960 and highest <= 960
+        # Norms and their products are normal numbers, and sums of 2^63 products below 2^944.
+        moderate = all(int(x.min()) >= -440 and int(x.max()) <= 440 for x in tops)
+        return moderate and int(self.rows.low.min()) + int(self.columns.low.min()) >= -960
 
     def _addends(self) -> Addends:
         """The numbers as matrices, which hold 0 where the block has no entry."""
@@ -274,7 +273,7 @@ class Block:
                     product[i0 : i0 + step], row_norm[here], column_norm, factor,
                     *addends.arguments(here, slice(None)), out[here], listed,
                 )  # fmt: skip
-                failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+                many_product.flag(count, listed, failed[here])
 
             threads.spread(task, list(range(0, len(product), step)), job.workers)
         return out, failed
@@ -300,7 +299,7 @@ class Block:
                 self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts,
                 *addends.arguments(here, slice(None)), precision, out64, out32, listed,
             )  # fmt: skip
-            failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+            many_product.flag(count, listed, failed[here])
 
         threads.spread(task, list(range(0, m, step)), job.workers)
         return out, failed

@@ -216,7 +216,7 @@ class _Product:
         first, *scratch = self.engine.scratch(1, len(tables.moduli), m, n, self.k)
         tiles = [workspace.empty(first[0][1:], first[1]), *(workspace.empty(*each) for each in scratch)]
         rest = _join_arguments(tables, left[1:], right[1:], self.k, correction, addends, out)
-        _flag(self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest), rest[-1], failed)
+        flag(self.engine.fused()[2](left[0], right[0], self.k, *tiles, *rest), rest[-1], failed)
 
 
 def join_products(
@@ -233,7 +233,7 @@ def join_products(
     whole = np.zeros((m, count, -(-n // 16) * 16), np.int32)
     whole[:, :, :n] = products.transpose(1, 0, 2)
     rest = _join_arguments(tables, left, right, k, correction, addends, out)
-    _flag(many.join_many(whole, *rest), rest[-1], failed)
+    flag(many.join_many(whole, *rest), rest[-1], failed)
 
 
 def _join_arguments(
@@ -250,7 +250,8 @@ def _join_arguments(
     )  # fmt: skip
 
 
-def _flag(count: int, listed: NDArray[np.int32], failed: NDArray[np.bool_]) -> None:
+def flag(count: int, listed: NDArray[np.int32], failed: NDArray[np.bool_]) -> None:
+    """Set the first entries of a list, each i·n + j, in a matrix (m, n)."""
     failed[np.divmod(listed[:count].astype(np.int64), failed.shape[1])] = True
 
 

@@ -64,8 +64,8 @@ def repair(
 def _without_products(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
 ) -> Entries:
-    """Settle entries whose products of elements are all zero: a product's entry is certified as 0, and a sum's entry
-    becomes beta·C, rounded. Returns the other entries.
+    """Set the entries of AB, or of a sum, that have no nonzero product of elements: to 0, or to beta·C, rounded. The
+    function returns the other entries.
     """
     from prismm.cpu.kernels.zeros import any_products
 

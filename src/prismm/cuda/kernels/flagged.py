@@ -1,4 +1,4 @@
-"""Flags of entries, a bit each, read as bytes by programs that recompute what is flagged.
+"""Reading flags of entries, one bit per entry, so that all programs get their share of the flagged entries.
 
 A program reads a chunk of SPAN bytes at a time. The bytes of a chunk lie as far apart as there are chunks. So programs
 share entries that are flagged together, in a few rows or in a few columns.
