@@ -94,15 +94,17 @@ def test_launches_and_kernels_count_alike():
         strips,
     )
 
-    for vectors, k in ((1, 1), (300, 70), (20_000, 131_072)):
+    for vectors, k, parts in ((1, 1, 1), (300, 70, 2), (20_000, 131_072, 1)):
         beside = balance.BALANCES.value * balance.CHOICE.value + balance.SAMPLES.value * balance.RECORD.value
-        expected = balance.TOPS_AT.value * vectors + balance.CHOICES_AT.value * k + beside
-        assert recompute.measured(vectors, k) == expected
+        expected = balance.TOPS_AT.value * vectors + balance.CHOICES_AT.value * parts * k + beside
+        assert recompute.measured(vectors, k, parts) == parts * expected
     assert many_choice.NORMS.value + 2 == recompute.COUNTERS
     assert len(recompute.SECONDS) == many_choice.MEASURED.value + 1
     assert all(len(some) == many_choice.SYSTEMS.value for some in SYSTEMS.values())
     assert (many_split.POWERS.value, many_join.LIMBS.value) == (recompute._POWERS, recompute._LIMBS)
-    assert strips.AT_ONCE.value == forecast.AT_ONCE
+    assert (strips.AT_ONCE.value, strips.SINGLES.value) == (forecast.AT_ONCE, forecast.SINGLES)
+    of_rows = recompute.UNCERTIFIED_ROWS * 128
+    assert strips.BY_THEMSELVES.value * recompute.MANY_UNCERTIFIED / of_rows == forecast.MANY_OF_ROWS
     expected = many_choice.SPARE.value, recompute.UNCERTIFIED_LANES, many_choice.WELL_ROUNDED.value
     assert expected == (sampled_choice.SPARE, sampled_choice.LANES, sampled_choice.WELL_ROUNDED)
     assert (balance.SAMPLES.value, many_choice.FEW.value) == (sampled_choice.SAMPLES, sampled_choice.FEW)
@@ -181,7 +183,7 @@ WAYS = {
         ("float32", 7, "phi4"), ("complex128", 14, "phi4"), ("complex64", 7, "cancelling"),
         ("float64", 14, "near_ties"), ("float64", 14, "overflow_threshold"), ("float64", 14, "graded"),
         ("float64", 14, "shadowed"), ("float64", 14, "triangular"), ("float32", 7, "near_ties"),
-        ("complex128", 14, "near_ties"),
+        ("complex128", 14, "near_ties"), ("complex128", 14, "shadowed"), ("complex64", 7, "shadowed"),
     ],
 )  # fmt: skip
 def test_every_way_gives_the_same_bits(forced, monkeypatch, dtype, moduli, family, accuracy, way):
@@ -219,7 +221,7 @@ SUMS = [
     ("float64", "shadowed", 1e-30, 1.0), ("float64", "subnormal_results", 0.9, -1.0), ("float64", "phi4", 3.0, 0.0),
     ("float64", "near_ties", 3.0, 1e-9), ("float64", "near_overflow", 1.5, 1.0), ("float64", "infinities", 2.0, 1.0),
     ("float32", "phi4", 0.1, 0.7), ("float32", "residual", 0.3, -0.3), ("complex128", "phi4", -0.5, 0.5 - 1j),
-    ("complex64", "phi4", 2.0, 0.3), ("complex128", "phi4", 0.5j, 1.0),
+    ("complex64", "phi4", 2.0, 0.3), ("complex128", "phi4", 0.5j, 1.0), ("complex128", "shadowed", 0.75, -0.5),
 ]  # fmt: skip
 """Types, families, alpha and beta. A residual is one of fl(AB), of which nearly all cancels."""
 
@@ -278,6 +280,18 @@ def test_balanced_operands_decide_what_no_number_of_moduli_does(family):
     assert report.paths.get("exact", 0) < 512 * 512 // 100 < report.paths["more moduli"]
     expected = prismm.matmul(a.cpu().numpy(), b.cpu().numpy(), accuracy="correctly-rounded")
     assert np.array_equal(found.cpu().numpy().view(np.uint64), expected.view(np.uint64))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_each_part_of_complex_operands_is_balanced_in_its_own_way(dtype):
+    """At its price: no scales serve the products of both parts."""
+    a, b = HOSTILE["shadowed"](384, 384, 384, seed=5, dtype=np.dtype(dtype))
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+    found, report = prismm.matmul(x, y, accuracy="correctly-rounded", full_output=True)
+    assert report.paths.get("exact", 0) < 2 * 384 * 384 // 100 < report.paths["more moduli"]
+    expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+    assert np.array_equal(found.cpu().numpy().view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.gpu

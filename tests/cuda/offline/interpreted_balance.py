@@ -13,7 +13,7 @@ import triton.language as tl
 
 import prismm
 from prismm.cuda.residues import recompute
-from prismm.cuda.residues.kernels.balance import with_product
+from prismm.cuda.residues.kernels.many_sum import with_product
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cuda.harness.evidence import launch, tell
@@ -95,9 +95,12 @@ CASES = [
     ("float64", 13, "shadowed", "native"), ("float64", 13, "triangular", "correctly-rounded"),
     ("float32", 7, "near_ties", "correctly-rounded"), ("float32", 7, "shadowed", "correctly-rounded"),
     ("complex128", 13, "near_ties", "correctly-rounded"), ("complex128", 13, "graded", "native"),
+    ("complex128", 13, "shadowed", "native"), ("complex64", 7, "shadowed", "correctly-rounded"),
+    ("complex128", 13, "rows", "correctly-rounded"), ("complex128", 13, "lists", "native"),
     ("float64", 13, "batch", "correctly-rounded"), ("float64", 13, "columns", "correctly-rounded"),
     ("float64", 13, "rows", "native"), ("float32", 7, "rows", "correctly-rounded"),
-    ("float64", 13, "lists", "native"),
+    ("float64", 13, "lists", "native"), ("complex128", 13, "deep", "correctly-rounded"),
+    ("float64", 13, "far apart", "native"),
 ]  # fmt: skip
 
 
@@ -112,10 +115,17 @@ def main(share: str = "0/1") -> None:
     for dtype, moduli, name, target in CASES[part::parts]:
         # NVIDIA's instructions for some, whatever other modules have set there.
         interpreted_residues.DEVICE = interpreted_device("nvidia" if name in ("graded", "rows", "lists") else "any")
-        family = {"batch": "near_ties", "columns": "graded", "rows": "shadowed", "lists": "near_ties"}.get(name, name)
-        # Most entries of several rows, or of few; in lists some inner indices are left apart.
-        m, n = (18, 128) if name in ("rows", "lists") else (7, 8)
+        family = {
+            "batch": "near_ties", "columns": "graded", "rows": "shadowed", "lists": "near_ties", "deep": "shadowed",
+            "far apart": "normal",
+        }.get(name, name)  # fmt: skip
+        # Most entries of several rows, or of few; in lists some inner indices are left apart. Of deep operands so many
+        # entries are left that whole rows are summed, each entry in its own unit.
+        m, n = (18, 128) if name in ("rows", "lists", "deep", "far apart") else (7, 8)
         a, b = HOSTILE[family](m, 12, n, seed=11, dtype=np.dtype(dtype))
+        if name == "far apart":
+            rng = np.random.default_rng(11)
+            a, b = (np.ldexp(x, rng.integers(-1000, 200, x.shape)) for x in (a, b))
         if name == "batch":  # three matrices by one
             a = np.stack([HOSTILE[family](7, 12, 8, seed=seed, dtype=np.dtype(dtype))[0] for seed in (11, 12, 13)])
         if name == "columns":

@@ -17,7 +17,7 @@ import numpy as np
 from prismm.core.accuracy import MAGNITUDE
 from prismm.core.plan import readable_seconds
 from prismm.cuda.residues.join import join_tile, shared_programs
-from prismm.cuda.residues.recompute import FEW_OF_STRIP, MOST_MAGNITUDES, UNCERTIFIED_ROWS
+from prismm.cuda.residues.recompute import FEW_OF_STRIP, MANY_UNCERTIFIED, MOST_MAGNITUDES, UNCERTIFIED_ROWS
 from prismm.cuda.residues.sampled import GROUP, Joined, Side, join_sample
 from prismm.cuda.residues.sampled_choice import START, Choice, Work, choose
 
@@ -35,8 +35,10 @@ GROUPS = 8
 PRODUCTS, ELEMENTS = 1 << 23, 1 << 19
 """The most products of a sample, and elements of each operand whose extents are read where operands are balanced."""
 
-AT_ONCE = 8
-"""Of `kernels.strips`."""
+AT_ONCE, SINGLES, MANY_OF_ROWS = 8, 64, 3 * MANY_UNCERTIFIED / (8 * 128)
+"""Of `kernels.strips`: where more than so many entries a program are left, and such a share of all, whole rows are
+summed.
+"""
 
 _STRIP = 64 * 128
 """Entries of a strip; products of magnitudes certify a whole strip at a time."""
@@ -83,6 +85,8 @@ class Costs:
     """For up to `AT_ONCE` of its entries, which a program sums at a time."""
     batch_term: float = 2.7e-9
     """For each of their terms."""
+    row_term: float = 3.2e-12
+    """For an entry and term of rows that are summed whole, each entry in its own unit."""
     again: float = 0.83
     """How many times as long products of more moduli take as the kernels' own constants have it."""
     measuring: float = 1.45
@@ -171,7 +175,7 @@ def forecast(
     joined = join_sample(rows, columns, moduli, problem.parts, test)
     entries = float(problem.m) * problem.n * problem.parts
     elements = float(problem.m + problem.n) * problem.terms
-    work = Work(joined.left * entries, entries, elements, problem.terms, problem.result.precision)
+    work = Work(joined.left * entries, entries, elements, problem.terms, problem.result.precision, problem.parts)
     choice = None
     if joined.entries[0].size:
         choice = choose(rows, columns, joined.entries, work, (sample.other_rows, sample.other_columns))
@@ -231,7 +235,11 @@ def _seconds(
         found["again"] = costs.again * sum(work.again(each) - START for each in choice.runs)
         found["again"] += costs.stages * len(choice.runs)
         remaining = choice.left * work.uncertified
-        found["remaining"] = _of_list(remaining, work.terms, choice.undecided, programs, costs)
+        if remaining > SINGLES * programs and remaining > MANY_OF_ROWS * work.entries:
+            found["remaining"] = work.entries * work.terms * costs.row_term
+            found["remaining"] += choice.undecided * _longest(remaining, programs) * costs.exact_entry
+        else:
+            found["remaining"] = _of_list(remaining, work.terms, choice.undecided, programs, costs)
     if choice is not None and choice.measured:
         found["measuring"] = costs.measuring * work.measuring + costs.stages
     return found

@@ -283,7 +283,7 @@ def recompute(
     expansions = program.allocate(torch.float64, programs, shared // 8)
     # One memory serves both: all strips are certified before the first entry is expanded.
     sums = BufferView(expansions.base, expansions.offset, torch.int32) if by_magnitudes else places[0]
-    high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
+    high = program.allocate(torch.float64, programs, 4, UNCERTIFIED_ROWS, 32 * width)
     listed_bytes = words * batches * parts * strip_list_bytes(min(strip, out.m))
     arguments, space_bytes = again_arguments(
         program, out, a, left, right, table, test, taken, programs, 32 * width, expansions, listed_bytes, again=again
@@ -329,7 +329,7 @@ def again_arguments(
     space = program.allocate(torch.int8, space_bytes)
     listed = program.allocate(torch.int32, programs, LISTED * columns)
     vectors = left.batch * left.vectors + right.batch * right.vectors
-    measures = program.allocate(torch.int32, measured(vectors, a.terms))
+    measures = program.allocate(torch.int32, measured(vectors, a.terms, a.parts))
     many = many_tables(test.precision, device)
     arguments = (
         space, listed, expansions, measures, many.powers, many.base, many.reduction, many.systems, many.nothing_there,
@@ -343,9 +343,9 @@ def _shared_bytes(strip: int, columns: int, *, by_magnitudes: bool, again: bool)
     return max(32 * EXPANDED if again else 8, 4 * strip * columns if by_magnitudes else 0)
 
 
-def measured(vectors: int, k: int) -> int:
-    """Integers of what `kernels.balance` measures of so many vectors, of both sides, and inner indices."""
-    return 16 * vectors + 14 * k + 4 * 20 + 128 * 6
+def measured(vectors: int, k: int, parts: int) -> int:
+    """Integers of what `kernels.balance` measures of so many vectors, of both sides, and elements of each."""
+    return parts * (16 * vectors + 14 * parts * k + 4 * 20 + 128 * 7)
 
 
 def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
@@ -397,7 +397,7 @@ def recompute_bytes(
     _, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     programs, _ = shared_programs(2 * device.programs, words, strip // UNCERTIFIED_ROWS)
-    found = programs * block * (16 * UNCERTIFIED_ROWS + 4 * LISTED) + 4 * measured(batches * (rows + columns), k)
+    found = programs * block * (32 * UNCERTIFIED_ROWS + 4 * LISTED) + 4 * measured(batches * (rows + columns), k, parts)
     again = parts * k <= MOST_MAGNITUDES
     found += programs * _shared_bytes(strip, block, by_magnitudes=certifies_by_magnitudes(test), again=again)
     if again:
@@ -421,7 +421,7 @@ def sum_again_bytes(
     found = (
         words * (4 + strip * block // 8)
         + programs * (4 * LISTED * SUM_STRIP[1] + 32 * EXPANDED)
-        + 4 * measured(batches * (rows + columns), k)
+        + 4 * measured(batches * (rows + columns), k, parts)
     )
     taken = batches * freed_bytes(rows, columns, k, moduli, parts, split)
     return found + space_of(panels_of(rows, columns, parts * k, batches, taken, test.precision), parts * k)

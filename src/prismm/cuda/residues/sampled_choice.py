@@ -33,6 +33,9 @@ those that sums do not need: as the kernels have them.
 _AT_ONCE = 1 << 18
 """Products of a sample that are added up at once: what caches hold."""
 
+LEAST_SUM = 1e-150
+"""Smaller sums, in units of rows and columns, say nothing of what sums in units of their own products are."""
+
 NEVER = 1 << 20
 """Bits of entries that are exact."""
 
@@ -50,6 +53,7 @@ class Work:
         elements: real elements of both operands, of all terms.
         terms: of an entry.
         precision: bits of the result.
+        parts: of an entry.
     """
 
     uncertified: float
@@ -57,6 +61,7 @@ class Work:
     elements: float
     terms: int
     precision: int
+    parts: int = 1
 
     @property
     def many(self) -> bool:
@@ -70,8 +75,8 @@ class Work:
 
     @property
     def measuring(self) -> float:
-        """Seconds in which operands are measured anew."""
-        return self.elements * MEASURED
+        """Seconds in which operands are measured anew, for each part."""
+        return self.elements * self.parts * MEASURED
 
     def again(self, moduli: int) -> float:
         """Seconds of all entries by so many moduli."""
@@ -94,7 +99,7 @@ class Choice:
         measured: whether operands are measured anew.
         balanced: whether they are balanced then.
         left: share of the uncertified entries that remain.
-        undecided: share of these that twice float64's precision does not decide.
+        undecided: share of these that twice float64's precision does not decide, in units of their own products.
     """
 
     runs: tuple[int, ...]
@@ -115,6 +120,7 @@ class _Voters:
         tied: where that is so: no bits but all decide.
         need: bits of each side with which the kernel takes a system to decide the entry.
         size: exponent of the entry.
+        open: where it is not decided in units of its own products either, as far as sums in units of rows tell.
         deep: where no way to balance operands is expected to help (`kernels.balance.too_wide`).
     """
 
@@ -125,6 +131,7 @@ class _Voters:
     tied: NDArray[np.bool_]
     need: Integers
     size: Integers
+    open: NDArray[np.bool_]
     deep: NDArray[np.bool_]
 
     def spare_bits(self, rooms: Integers) -> Integers:
@@ -173,8 +180,9 @@ def choose(
     rooms = np.array([room(moduli) - max(work.terms - 1, 0).bit_length() for moduli in systems])
     voters = _votes(rows, columns, entries, work.precision, int(rooms[-1]))
     undecided = float(voters.undecided.mean())
+    open_ = float(voters.open.mean())
     if not work.many:
-        return Choice((), False, False, 1.0, undecided)
+        return Choice((), False, False, 1.0, open_)
     again = np.array([work.again(moduli) for moduli in systems])
     near = float(voters.near.mean())
     more = 2 * (rooms // 2 + np.where(rooms // 2 >= WELL_ROUNDED, _spared_bits(rows, columns, work.terms) // 2, 0))
@@ -199,13 +207,14 @@ def choose(
             if takes.min() < best:
                 best, found, balance, share = float(takes.min()), int(takes.argmin()), x, 1.0
     if found < 0:
-        return Choice((), measured, False, 1.0, undecided)
+        return Choice((), measured, False, 1.0, open_)
+    still = share * open_ / max(undecided, open_, 1e-9)
     bits = voters.spare_bits(more) if balance < 0 else _spare_bits(extents, voters, balance, rooms, work.precision)
     left = voters.left(bits)
     # Once more by the most moduli where that is expected to be worth it.
     if found < len(systems) - 1 and float(left[found]) * work.alone(1.0, share) >= again[-1]:
-        return Choice((systems[found], systems[-1]), measured, balance >= 0, float(left[-1]), share)
-    return Choice((systems[found],), measured, balance >= 0, float(left[found]), share)
+        return Choice((systems[found], systems[-1]), measured, balance >= 0, float(left[-1]), still)
+    return Choice((systems[found],), measured, balance >= 0, float(left[found]), still)
 
 
 def _spared_bits(rows: Side, columns: Side, terms: int) -> int:
@@ -255,6 +264,7 @@ def _votes(rows: Side, columns: Side, entries: tuple[Integers, Integers], precis
     return _Voters(
         i, j, near | (in_units_of_row & ~clear), near & many, near & (distance <= error * 2.0**-10),
         norm - in_units - rows.q + precision + 1 + SPARE, np.maximum(size - shift, least),
+        near | (in_units_of_row & ~clear & (np.abs(h) > LEAST_SUM)),
         _deep(rows.x[i], columns.x[j], size - shift, room_of_all),
     )  # fmt: skip
 

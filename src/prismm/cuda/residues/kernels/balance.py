@@ -6,14 +6,18 @@ Zeros, and powers of two that move from one operand to the other, change no term
 - the elements a[i, h] are divided by 2^g(h), and b[h, j] multiplied by it: not at all, or so that the largest elements
   of both at h are alike, or those of a, or those of b, are alike at all h (`_moved`);
 - a few inner indices whose elements need many more bits than all others are left apart: their terms are added to the
-  integers' product without error (`with_product`).
+  integers' product without error (`many_sum.with_product`).
 
 All other elements need D = E(i) - l bits, where 2^l is the lowest bit of any element at h in units of 2^±g(h), and
 E(i) is the least exponent with |a[i, h]|·2^-g(h) < 2^E(i). If a system of moduli has room for the most bits of rows and
 of columns together, all its entries are exact. If not, the side that needs fewer has them all, and the other rounds.
 
-Each number is an integer maximum or sum, so the order of the programs changes none. An operand is read three times;
-about 30 operations an element and choice of g. A g that is nearly alike at all h is as good as none and not measured.
+Each part of a complex entry is a sum of twice as many real products (`exact.factors`). These are different ones, so
+each part has its own numbers: an inner index is one of these products.
+
+Each number is an integer maximum or sum, so the order of the programs changes none. An operand is read three times for
+each part; about 30 operations an element and choice of g. A g that is nearly alike at all h is as good as none and not
+measured.
 """
 
 import triton
@@ -30,12 +34,9 @@ from prismm.cuda.kernels.fp64 import (
     ceiling,
     exponent_above,
     exponent_field,
-    power_of_two,
     scaled,
-    two_sum,
     wide,
 )
-from prismm.cuda.residues.kernels.entries import fraction
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 BALANCES = tl.constexpr(4)
@@ -54,9 +55,9 @@ APART, CHOICE = tl.constexpr(16), tl.constexpr(20)
 """The most inner indices that are left apart; integers of a choice: bits of rows and of columns, their number, which.
 """
 
-SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(6)
-"""Entries that are looked at, and integers of each: its kind, row, column, and exponent; bits of each side with which
-its rounding is sure; and facts of it.
+SAMPLES, RECORD = tl.constexpr(128), tl.constexpr(7)
+"""Entries that are looked at, and integers of each: its kind, row, column, part, and exponent; bits of each side with
+which its rounding is sure; and facts of it.
 """
 
 UNDECIDED, IN_VAIN, DEEP, ODDS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4), tl.constexpr(8)
@@ -71,9 +72,6 @@ ORDINARY_ENTRY, BY_A_HAIR = tl.constexpr(1), tl.constexpr(2)
 NORM_BITS = tl.constexpr(20)
 """Norms are in units of 2^(E - 20)."""
 
-SIGN_ALONE = tl.constexpr(2.0**-900)
-"""Stands for a term that only breaks ties, with its sign (`with_product`)."""
-
 MOST_BITS = tl.constexpr(286)
 """That a side may have."""
 
@@ -82,9 +80,17 @@ TILE_VECTORS, TILE_TERMS, TILES = tl.constexpr(32), tl.constexpr(64), tl.constex
 
 # Where numbers begin in the workspace, in int32, of V vectors of both sides and K inner indices: norms (BALANCES, V)
 # int64; whether vectors lost bits in each of two runs; scales (BALANCES, V); ends (2, V); tops (2, K); depths
-# (BALANCES, 2, K). All of these begin as 0. Then g (BALANCES, K), the choices, and the entries of the sample.
+# (BALANCES, 2, K). All of these begin as 0. Then g (BALANCES, K), the choices, and the entries of the sample. A second
+# part's numbers follow the first one's.
 LOST_AT, SCALES_AT, ENDS_AT, TOPS_AT = tl.constexpr(8), tl.constexpr(10), tl.constexpr(14), tl.constexpr(16)
 DEPTHS_AT, MOVED_AT, CHOICES_AT = tl.constexpr(2), tl.constexpr(10), tl.constexpr(14)
+
+
+@triton.jit
+def of_part(measures, vectors, k, part):
+    """Where the numbers of a part begin, of an operand or of several entries."""
+    size = wide(vectors) * TOPS_AT + wide(k) * CHOICES_AT + (BALANCES * CHOICE + SAMPLES * RECORD)
+    return measures + size * part
 
 
 @triton.jit
@@ -127,8 +133,10 @@ def _records(measures, vectors, k, sample):
 
 
 @triton.jit
-def record_entry(measures, vectors, k, sample, kind, row, column, exponent, need, facts):
-    """Keep an entry of the sample, its row and column as numbers of vectors, and the exponent of its size."""
+def record_entry(measures, vectors, k, sample, kind, row, column, part, exponent, need, facts):
+    """Keep an entry of the sample, its row and column as numbers of vectors, and the exponent of its size. The entries
+    of all parts stand among the first one's numbers.
+    """
     record = _records(measures, vectors, k, sample)
     tl.store(record, kind)
     tl.store(record + 1, row)
@@ -136,6 +144,7 @@ def record_entry(measures, vectors, k, sample, kind, row, column, exponent, need
     tl.store(record + 3, exponent)
     tl.store(record + 4, need)
     tl.store(record + 5, facts)
+    tl.store(record + 6, part)
 
 
 @triton.jit
@@ -186,13 +195,16 @@ def _moved(of_a, of_b, balance):
 
 
 @triton.jit
-def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, PARTS: tl.constexpr, ALONG: tl.constexpr):
-    """|x| of some vectors at some inner indices, 0 for vectors that are not finite. ALONG: elements lie side by side,
-    so step is PARTS.
+def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, turned, PARTS: tl.constexpr, ALONG: tl.constexpr):
+    """|x| of some vectors at some inner indices, 0 for vectors that are not finite. turned: 1 where a complex element's
+    imaginary part comes first, else 0. ALONG: elements lie side by side, so step is PARTS.
     """
     mask = (at < vectors)[:, None] & (h < k)[None, :]
     # A step that the compiler knows tells it that the elements of a vector are read together; else vectors are.
-    along = h * PARTS if ALONG else h.to(tl.int64) * step
+    if PARTS == 1:
+        along = h if ALONG else h.to(tl.int64) * step
+    else:
+        along = h ^ turned if ALONG else (h >> 1).to(tl.int64) * step + ((h & 1) ^ turned)
     place = x + (at.to(tl.int64)[:, None] * vector_step + along[None, :])
     value = tl.load(place, mask=mask, other=0.0).to(tl.float64)
     return tl.where(finite[:, None], tl.abs(value), 0.0)
@@ -201,10 +213,11 @@ def _magnitudes(x, vector_step, step, finite, at, h, vectors, k, PARTS: tl.const
 @triton.jit(noinline=True)
 def _measure_tile(
     task, stage, measured, x, batch_step, vector_step, step, stats, measures, first, all_vectors, vectors, k, right,
-    PARTS: tl.constexpr, ALONG: tl.constexpr,
+    part, PARTS: tl.constexpr, ALONG: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of one operand. Stage 0: the largest exponent at each inner index. 1: E of each vector, and where its
-    elements begin and end. 2: bits at each inner index, and norms. measured: a bit for each g that is looked at.
+    """Some tiles of one operand, for one part. Stage 0: the largest exponent at each inner index. 1: E of each vector,
+    and where its elements begin and end. 2: bits at each inner index, and norms. measured: a bit for each g that is
+    looked at.
     """
     depths = tl.cdiv(k, TILE_TERMS * TILES)
     each = wide(tl.cdiv(vectors, TILE_VECTORS)) * depths
@@ -215,6 +228,7 @@ def _measure_tile(
     largest = tl.load(stats + batch * STATISTICS * vectors + LARGEST * vectors + at, mask=inside, other=0)
     finite = largest < EXPONENT
     v = first + batch * vectors + at
+    measures = of_part(measures, all_vectors, k, part)
     tops = _tops(measures, all_vectors)
     scales, ends = _scales(measures, all_vectors), measures + wide(all_vectors) * ENDS_AT
     norms = measures.to(tl.pointer_type(tl.int64))
@@ -223,44 +237,44 @@ def _measure_tile(
         of_a = tl.load(tops + h, mask=h < k, other=0)
         of_b = tl.load(tops + k + h, mask=h < k, other=0)
         live = (of_a > 0) & (of_b > 0)
-        for part in tl.static_range(PARTS):
-            of_part = x + batch * batch_step + part
-            value = _magnitudes(of_part, vector_step, step, finite, at, h, vectors, k, PARTS, ALONG)
-            if stage == 0:
-                e = tl.where(value != 0.0, exponent_above(bits_of(value)).to(tl.int32) + OFFSET, 0)
-                tl.atomic_max(tops + right * k + h, tl.max(e, 0), mask=h < k, sem="relaxed")
-            else:
-                some = (value != 0.0) & live[None, :]
-                for balance in range(BALANCES):
-                    if (measured >> balance) & 1 != 0:
-                        g = _moved(of_a, of_b, balance)
-                        g = (g * (2 * right - 1))[None, :]
-                        if stage == 1:
-                            e = exponent_above(bits_of(value)).to(tl.int32) + g
-                            top = tl.max(tl.where(some, e + OFFSET, 0), 1)
-                            tl.atomic_max(scales + wide(all_vectors) * balance + v, top, mask=inside, sem="relaxed")
-                        else:
-                            scale = tl.load(scales + wide(all_vectors) * balance + v, mask=inside, other=0) - OFFSET
-                            mantissa, unit = significand(value)
-                            low = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32) + g
-                            depth = tl.max(tl.where(some, scale[:, None] - low, 0), 0)
-                            of_depths = tops + wide(k) * (DEPTHS_AT + 2 * balance + right)
-                            tl.atomic_max(of_depths + h, depth, mask=h < k, sem="relaxed")
-                            by = tl.maximum(NORM_BITS + g - scale[:, None], -2000)
-                            size = ceiling(scaled(tl.where(some, value, 0.0), tl.where(some, by, 0)))
-                            norm = tl.sum(size, 1).to(tl.int64)
-                            tl.atomic_add(norms + wide(all_vectors) * balance + v, norm, mask=inside, sem="relaxed")
-                if stage == 1:
-                    place = ends + v
-                    tl.atomic_max(place, tl.max(tl.where(some, (k - h)[None, :], 0), 1), mask=inside, sem="relaxed")
-                    place += all_vectors
-                    tl.atomic_max(place, tl.max(tl.where(some, (h + 1)[None, :], 0), 1), mask=inside, sem="relaxed")
+        value = _magnitudes(
+            x + batch * batch_step, vector_step, step, finite, at, h, vectors, k, part * right, PARTS, ALONG
+        )  # fmt: skip
+        if stage == 0:
+            e = tl.where(value != 0.0, exponent_above(bits_of(value)).to(tl.int32) + OFFSET, 0)
+            tl.atomic_max(tops + right * k + h, tl.max(e, 0), mask=h < k, sem="relaxed")
+        else:
+            some = (value != 0.0) & live[None, :]
+            for balance in range(BALANCES):
+                if (measured >> balance) & 1 != 0:
+                    g = _moved(of_a, of_b, balance)
+                    g = (g * (2 * right - 1))[None, :]
+                    if stage == 1:
+                        e = exponent_above(bits_of(value)).to(tl.int32) + g
+                        top = tl.max(tl.where(some, e + OFFSET, 0), 1)
+                        tl.atomic_max(scales + wide(all_vectors) * balance + v, top, mask=inside, sem="relaxed")
+                    else:
+                        scale = tl.load(scales + wide(all_vectors) * balance + v, mask=inside, other=0) - OFFSET
+                        mantissa, unit = significand(value)
+                        low = bit_number(mantissa & -mantissa).to(tl.int32) + unit.to(tl.int32) + g
+                        depth = tl.max(tl.where(some, scale[:, None] - low, 0), 0)
+                        of_depths = tops + wide(k) * (DEPTHS_AT + 2 * balance + right)
+                        tl.atomic_max(of_depths + h, depth, mask=h < k, sem="relaxed")
+                        by = tl.maximum(NORM_BITS + g - scale[:, None], -2000)
+                        size = ceiling(scaled(tl.where(some, value, 0.0), tl.where(some, by, 0)))
+                        norm = tl.sum(size, 1).to(tl.int64)
+                        tl.atomic_add(norms + wide(all_vectors) * balance + v, norm, mask=inside, sem="relaxed")
+            if stage == 1:
+                place = ends + v
+                tl.atomic_max(place, tl.max(tl.where(some, (k - h)[None, :], 0), 1), mask=inside, sem="relaxed")
+                place += all_vectors
+                tl.atomic_max(place, tl.max(tl.where(some, (h + 1)[None, :], 0), 1), mask=inside, sem="relaxed")
 
 
 @triton.jit(noinline=True)
 def _leave_apart(balance, measures, vectors, k, most, BLOCK: tl.constexpr):
-    """Leave inner indices apart until the bits of the others are at most so many, if few suffice; write g down. Each
-    that needs more alone has to be left: where those are too many, none is.
+    """Leave inner indices of a part apart until the bits of the others are at most so many, if few suffice; write g
+    down. Each that needs more alone has to be left: where those are too many, none is.
     """
     tops = _tops(measures, vectors)
     left = tops + wide(k) * (DEPTHS_AT + 2 * balance)
@@ -340,42 +354,47 @@ def measure(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, tickets, most, in_vain, m, n, k,
     row_batches, column_batches, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Measure both operands for g = 0 and for every other that differs enough between inner indices; waits until all
-    is done. Returns a bit for each that is measured. most: bits of the largest system. in_vain: whether g = 0 is not
-    measured, since it cannot help (`too_wide`).
+    """Measure both operands for g = 0 and for every other that differs enough between inner indices, of which there are
+    k for each part; waits until all is done. Returns a bit for each g that is measured. most: bits of the largest
+    system. in_vain: whether g = 0 is not measured, since it cannot help (`too_wide`).
     """
     vectors = row_batches * m + column_batches * n
     across = tl.cdiv(k, TILE_TERMS * TILES)
     of_rows = wide(tl.cdiv(m, TILE_VECTORS)) * across * row_batches
-    total = of_rows + wide(tl.cdiv(n, TILE_VECTORS)) * across * column_batches
+    each = of_rows + wide(tl.cdiv(n, TILE_VECTORS)) * across * column_batches
+    total = each * PARTS
     measured = tl.full([], 1, tl.int32)
     for stage in range(3):
         if stage == 1:
             measured = _worth(_tops(measures, vectors), k, BLOCK)
+            if PARTS == 2:
+                measured |= _worth(_tops(of_part(measures, vectors, k, 1), vectors), k, BLOCK)
             measured = tl.where(in_vain, measured & ~1, measured)
             total = tl.where(measured != 0, total, 0)
         task = take(tickets + 2 * stage)
         while task < total:
-            if task < of_rows:
+            part, tile = (task // each).to(tl.int32), task % each
+            if tile < of_rows:
                 _measure_tile(
-                    task, stage, measured, a, a_batch, a_row, a_step, rows, measures, 0, vectors, m, k, 0, PARTS,
+                    tile, stage, measured, a, a_batch, a_row, a_step, rows, measures, 0, vectors, m, k, 0, part, PARTS,
                     A_ALONG,
                 )  # fmt: skip
             else:
                 _measure_tile(
-                    task - of_rows, stage, measured, b, b_batch, b_column, b_step, columns, measures, row_batches * m,
-                    vectors, n, k, 1, PARTS, B_ALONG,
+                    tile - of_rows, stage, measured, b, b_batch, b_column, b_step, columns, measures, row_batches * m,
+                    vectors, n, k, 1, part, PARTS, B_ALONG,
                 )  # fmt: skip
             finished(tickets + 2 * stage + 1, 1)
             task = take(tickets + 2 * stage)
         wait_for(tickets + 2 * stage + 1, total)
-    balance = take(tickets + 6)
-    while balance < BALANCES:
+    task = take(tickets + 6)
+    while task < BALANCES * PARTS:
+        balance = (task % BALANCES).to(tl.int32)
         if (measured >> balance) & 1 != 0:
-            _leave_apart(balance, measures, vectors, k, most, BLOCK)
+            _leave_apart(balance, of_part(measures, vectors, k, task // BALANCES), vectors, k, most, BLOCK)
         finished(tickets + 7, 1)
-        balance = take(tickets + 6)
-    wait_for(tickets + 7, BALANCES)
+        task = take(tickets + 6)
+    wait_for(tickets + 7, BALANCES * PARTS)
     return measured
 
 
@@ -412,8 +431,8 @@ def too_wide(
         deep += tl.sum((both & (x_bits + y_bits - above > room)).to(tl.int32), 0)
         live += tl.sum(both.to(tl.int32), 0)
     half = room // 2
-    in_vain = (of_row >= half) & (of_column >= room - half) & (alone > PARTS * APART) & (ends == 2)
-    return tl.where(in_vain, IN_VAIN, 0) + tl.where((deep > PARTS * APART) & (2 * deep > live), DEEP, 0)
+    in_vain = (of_row >= half) & (of_column >= room - half) & (alone > APART) & (ends == 2)
+    return tl.where(in_vain, IN_VAIN, 0) + tl.where((deep > APART) & (2 * deep > live), DEEP, 0)
 
 
 @triton.jit
@@ -439,56 +458,19 @@ def decided_by(measures, vectors, k, balance, room, spare):
     record = _records(measures, vectors, k, tl.arange(0, SAMPLES))
     kind, row, column = tl.load(record), tl.load(record + 1), tl.load(record + 2)
     there = kind > 0
+    measures = of_part(measures, vectors, k, tl.where(there, tl.load(record + 6), 0))
     of_rows, of_columns, _, _ = choice_of(measures, vectors, k, balance)
+    of_rows, of_columns = of_rows[:, None], of_columns[:, None]
     scale = scale_of(measures, vectors, balance, row, there) + scale_of(measures, vectors, balance, column, there)
-    left, right = shared_bits(of_rows, of_columns, room)
+    left, right = shared_bits(of_rows, of_columns, room[None, :])
     row_loses, column_loses = of_rows > left, of_columns > right
     # ½·2^(E_i + E_j)·(2^-left·‖b‖₁ + 2^-right·‖a‖₁), of which each is below 2^(this).
     row_size = exponent_field(norm_of(measures, vectors, balance, row, there).to(tl.float64)) - (1022 + NORM_BITS)
     size = exponent_field(norm_of(measures, vectors, balance, column, there).to(tl.float64)) - (1022 + NORM_BITS)
-    lost = tl.where(row_loses[None, :], size[:, None] - left[None, :], -9999)
-    lost = tl.maximum(lost, tl.where(column_loses[None, :], row_size[:, None] - right[None, :], -9999))
+    lost = tl.where(row_loses, size[:, None] - left, -9999)
+    lost = tl.maximum(lost, tl.where(column_loses, row_size[:, None] - right, -9999))
     enough = lost + scale[:, None] <= (tl.load(record + 3) - spare)[:, None]
     enough = enough & (kind == ORDINARY_ENTRY)[:, None]
     zero = nothing_meets(measures, vectors, k, row, column, there)
-    exact = ((row_loses | column_loses) == 0)[None, :]
+    exact = (row_loses | column_loses) == 0
     return (exact | zero[:, None] | enough) & there[:, None]
-
-
-@triton.jit
-def with_product(h, m, t, x, y, exponent):
-    """(h, m, t, error, proved, small, middling): h + m + t + x·y·2^-exponent is within error of the sum returned, with
-    |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
-
-    x·y = p + r without error. A small product, below 2^-599, only breaks ties where it is the only one, and none is
-    middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
-    """
-    fx, ex = fraction(x)
-    fy, ey = fraction(y)
-    p = fx * fy
-    r = tl.fma(fx, fy, -p)
-    by = ex + ey - exponent
-    there = p != 0.0
-    small = (by < -600) & there
-    factor = tl.where(small, SIGN_ALONE, power_of_two(tl.minimum(tl.maximum(by, -900), 900)))
-    r = tl.where(small, 0.0, r * factor)
-    p = tl.where(small, tl.where(p > 0.0, 1.0, -1.0), p) * factor
-    proved = ((by <= 900) | (p == 0.0)) & ((h != 0.0) | (small == 0))
-    h, m, t, error, apart = distilled(h, p, m, r, t)
-    middling = (by < -400) & there & (small == 0)
-    return h, m, t, error, proved & apart, small, middling
-
-
-@triton.jit
-def distilled(v0, v1, v2, v3, v4):
-    """(h, m, t, error, proved): h + m + t is within error of the sum of five numbers, with |m| <= ulp(h)/2 and |t| <=
-    ulp(m)/2, where proved. Four sweeps of TwoSum leave that sum as it is.
-    """
-    for _ in tl.static_range(4):
-        s, v4 = two_sum(v3, v4)
-        s, v3 = two_sum(v2, s)
-        s, v2 = two_sum(v1, s)
-        v0, v1 = two_sum(v0, s)
-    # If the second part is 0, the third one must be 0, too.
-    proved = (v0 + v1 == v0) & (v1 + v2 == v1)
-    return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved

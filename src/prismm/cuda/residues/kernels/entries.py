@@ -12,6 +12,9 @@ from prismm.cuda.kernels.expansion import rounded_alike
 from prismm.cuda.kernels.fp64 import EXPONENT, bits_of, exponent_field, float_of, power_of_two, scaled, two_sum
 from prismm.cuda.residues.kernels.join_exact import bound_terms
 
+NO_PRODUCT = tl.constexpr(-5000)
+"""Stands for the exponent of 0: below those of all products that are not 0, whatever is added."""
+
 
 @triton.jit
 def magnitude_sum(
@@ -118,8 +121,29 @@ def fraction(x):
 
 @triton.jit
 def _down(by):
-    """2^by, by <= 0; 0 below 2^-1000."""
-    return tl.where(by < -1000, 0.0, power_of_two(tl.maximum(by, -1000)))
+    """2^by, by <= 0; 0 below 2^-1022, whose pattern is that of an exponent of -1023."""
+    return power_of_two(tl.maximum(by, -1023))
+
+
+@triton.jit
+def with_term(top, s, c, size, x, y):
+    """(top, s, c, size) of a sum s + c of products and about Σ |x·y|, in units 2^top of the largest product so far, to
+    which x·y is added.
+
+    Whenever the unit grows, the sums are multiplied by a power of two. A power below 2^-1022 counts as 0, and what gets
+    smaller than that is rounded to a multiple of 2^-1074. `error_of_sums` allows more for underflow than all these
+    losses together. The exponent of a product with a factor of 0 is below those of all others.
+    """
+    mx, ex = fraction(x)
+    my, ey = fraction(y)
+    e = tl.where(x == 0.0, NO_PRODUCT, ex) + tl.where(y == 0.0, NO_PRODUCT, ey)
+    grown = tl.maximum(top, e)
+    before, unit = _down(top - grown), _down(e - grown)
+    scaled_x, other = mx * unit, tl.broadcast_to(my, unit.shape)
+    product = scaled_x * other
+    rest = tl.fma(scaled_x, other, -product)
+    s, error = two_sum(s * before, product)
+    return grown, s, c * before + (error + rest), size * before + tl.abs(product)
 
 
 @triton.jit
@@ -129,29 +153,16 @@ def sums_by_themselves(
     """(s, c, exponent, size, steps) of some entries, as of `sum_in_lanes`, each in units 2^exponent of its largest
     product, for entries far below their rows' and columns' largest elements. a, b, part: (ENTRIES, 1).
 
-    A lane's unit is its largest product so far. Whenever it grows, the lane multiplies its sums by a power of two. A
-    power below 2^-1000 counts as 0, and a sum that gets smaller than 2^-1074 is rounded. `error_of_sums` allows more
-    for underflow than all these losses together.
+    Each lane has a unit of its own until the end (`with_term`).
     """
     lanes = tl.arange(0, LANES)[None, :]
-    top = tl.full([ENTRIES, LANES], -5000, tl.int32)
+    top = tl.full([ENTRIES, LANES], NO_PRODUCT, tl.int32)
     s = tl.zeros([ENTRIES, LANES], tl.float64)
     c = tl.zeros([ENTRIES, LANES], tl.float64)
     size = tl.zeros([ENTRIES, LANES], tl.float64)
     for h0 in range(0, PARTS * k, LANES):
         x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
-        mx, ex = fraction(x)
-        my, ey = fraction(y)
-        e = tl.where((x != 0.0) & (y != 0.0), ex + ey, -5000)
-        grown = tl.maximum(top, e)
-        before, unit = _down(top - grown), _down(e - grown)
-        top = grown
-        product = mx * my
-        rest = tl.fma(mx, my, -product) * unit
-        product = product * unit
-        s, error = two_sum(s * before, product)
-        c = c * before + (error + rest)
-        size = size * before + tl.abs(product)
+        top, s, c, size = with_term(top, s, c, size, x, y)
     most = tl.max(top, 1)
     unit = _down(top - most[:, None])
     s, c = tl.reduce((s * unit, c * unit), 1, _add_pairs)

@@ -7,15 +7,15 @@ and `strips` multiplies them for the strips that need them, by matrix instructio
 rounded values are the same on every path, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
-again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at n = 4096 about
-50 ms where all entries are uncertified.
+again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, or 14 and as many
+on integers where each entry has a unit of its own.
 """
 
 import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import SHIFT, STATISTICS, scaled, two_sum, wide
-from prismm.cuda.residues.kernels.entries import decided, magnitude_proves
+from prismm.cuda.residues.kernels.entries import NO_PRODUCT, decided, magnitude_proves, with_term
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_flags
 from prismm.cuda.residues.kernels.many_split import exponents
 from prismm.cuda.residues.kernels.repair import EXACT
@@ -175,11 +175,12 @@ def certify(
 
 @triton.jit
 def double_rows(
-    a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0, j0, k, part, PARTS: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, sums, rows, columns, m, n, i0, j0, k, q, part, PARTS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """high + low (ROWS, COLUMNS): sums of products in twice float64's precision, in units of `bound_terms`; those of
-    high's parts without error (Ogita, Rump and Oishi 2005). Terms as in `exact.factors`.
+    """sums (4, ROWS, COLUMNS): of products in twice float64's precision, in two parts, of which those of the first are
+    summed without error (Ogita, Rump and Oishi 2005); a bound of Σ|a·b|; and the exponent of the unit of all these,
+    that of `bound_terms`. Terms as in `exact.factors`.
     """
     i, j = i0 + tl.arange(0, ROWS), j0 + tl.arange(0, COLUMNS)
     in_m, in_n = i < m, j < n
@@ -192,11 +193,7 @@ def double_rows(
         # Unrolled, so that several terms' loads are on their way at once.
         for some in tl.static_range(AT_ONCE):
             h = wide(h0 + some)
-            if PARTS == 1:
-                x_at, y_at = of_a + h * a_step, of_b + h * b_step
-            else:
-                x_at = of_a + ((h >> 1) * a_step + (h & 1))
-                y_at = of_b + ((h >> 1) * b_step + ((h & 1) ^ part))
+            x_at, y_at = _term(of_a, a_step, of_b, b_step, h, part, PARTS)
             x = scaled(tl.load(x_at, mask=in_m & (h < PARTS * k), other=0.0).to(tl.float64), row_shift)
             y = scaled(tl.load(y_at, mask=in_n & (h < PARTS * k), other=0.0).to(tl.float64), column_shift)
             if PARTS == 2:
@@ -206,29 +203,72 @@ def double_rows(
             rest = tl.fma(both[0], both[1], -product)
             s, error = two_sum(s, product)
             c += error + rest
-    index = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    tl.store(high + index, s)
-    tl.store(low + index, c)
+    magnitude = _norm(rows, m, i, q)[:, None] * _norm(columns, n, j, q)[None, :]
+    _store_sums(sums, s, c, magnitude, -(row_shift[:, None] + column_shift[None, :]), ROWS, COLUMNS)
+
+
+@triton.jit(noinline=True)
+def double_rows_by_themselves(
+    a, a_row, a_step, b, b_column, b_step, sums, m, n, i0, j0, k, part, PARTS: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """`double_rows` of entries that may lie far below their rows' and columns' largest elements: each in the unit of
+    its own largest product (`entries.with_term`).
+    """
+    i, j = i0 + tl.arange(0, ROWS), j0 + tl.arange(0, COLUMNS)
+    in_m, in_n = i < m, j < n
+    of_a, of_b = a + i.to(tl.int64) * a_row, b + j.to(tl.int64) * b_column
+    top = tl.full([ROWS, COLUMNS], NO_PRODUCT, tl.int32)
+    s = tl.zeros([ROWS, COLUMNS], tl.float64)
+    c = tl.zeros([ROWS, COLUMNS], tl.float64)
+    size = tl.zeros([ROWS, COLUMNS], tl.float64)
+    for h0 in range(0, PARTS * k, AT_ONCE):
+        for some in tl.static_range(AT_ONCE):
+            x_at, y_at = _term(of_a, a_step, of_b, b_step, wide(h0 + some), part, PARTS)
+            x = tl.load(x_at, mask=in_m & (h0 + some < PARTS * k), other=0.0).to(tl.float64)
+            y = tl.load(y_at, mask=in_n & (h0 + some < PARTS * k), other=0.0).to(tl.float64)
+            if PARTS == 2:
+                y = tl.where((part == 0) & (some % 2 == 1), -y, y)
+            top, s, c, size = with_term(top, s, c, size, x[:, None], y[None, :])
+    _store_sums(sums, s, c, size, top, ROWS, COLUMNS)
+
+
+@triton.jit
+def _term(of_a, a_step, of_b, b_step, h, part, PARTS: tl.constexpr):
+    """Where the h-th factors of some rows and of some columns stand, as in `exact.factors`."""
+    if PARTS == 1:
+        return of_a + h * a_step, of_b + h * b_step
+    return of_a + ((h >> 1) * a_step + (h & 1)), of_b + ((h >> 1) * b_step + ((h & 1) ^ part))
+
+
+@triton.jit
+def _store_sums(sums, s, c, magnitude, exponent, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = sums + (tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+    tl.store(at, s)
+    tl.store(at + ROWS * COLUMNS, c)
+    tl.store(at + 2 * ROWS * COLUMNS, magnitude)
+    tl.store(at + 3 * ROWS * COLUMNS, exponent.to(tl.float64))
 
 
 @triton.jit
 def set_exactly(
-    out, row_stride, column_stride, entry_flags, high, low, rows, columns, counts, m, n, i0, j0, k, q,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    out, row_stride, column_stride, entry_flags, sums, plane, counts, i0, j0, k, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Set flagged entries (ROWS, COLUMNS) whose rounding high + low decide, and clear their flags."""
+    """Set flagged entries (ROWS, COLUMNS) whose rounding sums decide, and clear their flags. sums: as of `double_rows`,
+    a plane so long.
+    """
     WIDTH: tl.constexpr = COLUMNS // 32
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     i, j = i0 + row, j0 + column
-    row_shift = tl.load(rows + SHIFT * m + i, mask=i < m, other=0).to(tl.int32)
-    column_shift = tl.load(columns + SHIFT * n + j, mask=j < n, other=0).to(tl.int32)
-    magnitude = _norm(rows, m, i, q)[:, None] * _norm(columns, n, j, q)[None, :]
     words = tl.load(entry_flags + row[:, None] * WIDTH + column[None, :] // 32)
     not_certified = (words >> (column[None, :] % 32)) & 1 != 0
-    index = row[:, None] * COLUMNS + column[None, :]
-    exponent = -(row_shift[:, None] + column_shift[None, :])
+    of_entry = sums + (row[:, None] * COLUMNS + column[None, :])
+    exponent = tl.load(of_entry + 3 * plane).to(tl.int32)
     # A complex entry adds up 2·k products, one after the other; the rest is room to spare.
-    value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, 2 * (k + 1024), PRECISION)
+    value, proved = decided(
+        tl.load(of_entry), tl.load(of_entry + plane), exponent, tl.load(of_entry + 2 * plane), 2 * (k + 1024), PRECISION
+    )  # fmt: skip
     at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=not_certified & proved)
     tl.debug_barrier()

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
-from prismm.cuda.residues.kernels.balance import BALANCES, choice_of, lost_of, shared_bits
+from prismm.cuda.residues.kernels.balance import BALANCES, choice_of, lost_of, of_part, shared_bits
 from prismm.cuda.residues.kernels.many_choice import (
     REPAIRED,
     RUN,
@@ -120,6 +120,13 @@ def _product_task(
 
 
 @triton.jit
+def _bits_of(measures, vectors, terms, balance, room):
+    """Bits of rows and of columns of a part that was balanced."""
+    of_rows, of_columns, _, _ = choice_of(measures, vectors, terms, balance)
+    return shared_bits(of_rows, of_columns, room)
+
+
+@triton.jit
 def _stages(step, steps, products, joins, row_splits, column_splits, alike):
     """How many tickets of a step multiply, join, split rows for the next step, and split for it in all. Step -1 only
     splits, for step 0.
@@ -155,10 +162,12 @@ def multiply_again(
     # Triton learns from this how wide accesses may be.
     pitch, height, width = multiple(pitch, DEPTH), multiple(of_height, SIDE), multiple(of_width, SIDE)
     vectors = row_batches * m + column_batches * n
+    first_measures = measures
     lost = lost_of(measures, vectors) + wide(run) * vectors
+    room = left_bits + right_bits
     if balance < BALANCES:
-        of_rows, of_columns, _, _ = choice_of(measures, vectors, terms // PARTS, balance)
-        left_bits, right_bits = shared_bits(of_rows, of_columns, left_bits + right_bits)
+        if PARTS == 1:
+            left_bits, right_bits = _bits_of(measures, vectors, terms, balance, room)
     else:
         spared = spared_bits(state, terms, q)
         right_bits = with_spared(right_bits, spared - spared // 2)
@@ -168,9 +177,12 @@ def multiply_again(
     row_splits, column_splits = (height // VECTORS) * depths * group, (width // VECTORS) * depths * group
     products = (height // SIDE) * (width // SIDE) * moduli * group
     joins = (height // SHARE) * (width // COLUMNS) * group
-    # Split rows serve all panels of columns and both parts.
-    alike = column_panels * PARTS
-    steps = tl.cdiv(batches, group) * row_panels * alike
+    # Split rows serve all panels of columns, and both parts unless each is balanced in its own way.
+    of_rows_panel = column_panels * PARTS
+    alike = of_rows_panel
+    if PARTS == 2:
+        alike = tl.where(balance < BALANCES, column_panels, alike)
+    steps = tl.cdiv(batches, group) * row_panels * of_rows_panel
     total = wide(steps) * (products + joins + column_splits) + wide(steps // alike) * row_splits
     tickets = state + RUN + 2 * run
     done = tickets + 1
@@ -199,8 +211,13 @@ def multiply_again(
         of_step = tl.where(task < multiplied + joined, step, step + 1)
         j_first = of_step % column_panels * width
         part = of_step // column_panels % PARTS
-        i_first = of_step // alike % row_panels * height
-        first_of_group = of_step // (alike * row_panels) * group
+        i_first = of_step // of_rows_panel % row_panels * height
+        first_of_group = of_step // (of_rows_panel * row_panels) * group
+        if PARTS == 2:
+            if balance < BALANCES:
+                measures = of_part(first_measures, vectors, terms, part)
+                lost = lost_of(measures, vectors) + wide(run) * vectors
+                left_bits, right_bits = _bits_of(measures, vectors, terms, balance, room)
         if task < multiplied:
             _product_task(
                 task, left, right, digits, flags, reduction, i_first, j_first, first_of_group, moduli, blocks, words,

@@ -33,6 +33,7 @@ from prismm.cuda.residues.kernels.balance import (
     UNDECIDED,
     decided_by,
     measure,
+    of_part,
     record_entry,
     too_wide,
     voters_of,
@@ -109,6 +110,7 @@ def _vote(
     kind = first * 0
     of_row = first * 0
     of_column = first * 0
+    entry_part = first * 0
     exponent = first * 0
     bits = first * 0
     facts = first * 0
@@ -160,6 +162,7 @@ def _vote(
         facts += tl.where(ample, tl.minimum(odds, NO_CHANCE), NO_CHANCE) * ODDS
         of_row += (batch % row_batches * m + i).to(tl.int32)
         of_column += (row_batches * m + batch % column_batches * n + j).to(tl.int32)
+        entry_part += part.to(tl.int32)
         of_size = exponent_field(tl.abs(s + low)) - 1023 - (a_shift + b_shift)
         exponent += tl.maximum(of_size, least)
         # In units of its own products (`doubled_by_itself`) the entry is surely decided but by rare chance.
@@ -172,7 +175,7 @@ def _vote(
             of_size, k, room, part, PARTS, BLOCK,
         )  # fmt: skip
     vectors = row_batches * m + column_batches * n
-    record_entry(measures, vectors, k, sample, kind, of_row, of_column, exponent, bits, facts)
+    record_entry(measures, vectors, PARTS * k, sample, kind, of_row, of_column, entry_part, exponent, bits, facts)
 
 
 @triton.jit
@@ -293,11 +296,14 @@ def choose(
     """
     ticket = take(state + CHOOSE)
     vectors = row_batches * m + column_batches * n
-    zeros = zeros_of(vectors, k)
+    inner = PARTS * k
+    zeros = zeros_of(vectors, inner)
     while ticket < SAMPLES:
         for v in range(ticket * BLOCK, zeros, SAMPLES * BLOCK):
             at = v + tl.arange(0, BLOCK)
-            tl.store(measures + at, at.to(tl.int32) * 0, mask=at < zeros)
+            for part in tl.static_range(PARTS):
+                place = of_part(measures, vectors, inner, part) + at
+                tl.store(place, at.to(tl.int32) * 0, mask=at < zeros)
         _vote(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, flags, entry_flags, rows, columns, rungs, measures,
             ticket, m, n, k, q, blocks, words, batches, row_batches, column_batches, alpha, beta, beta_i, c, c_batch,
@@ -308,7 +314,7 @@ def choose(
         finished(state + CHOOSE + 1, 1)
         ticket = take(state + CHOOSE)
     wait_for(state + CHOOSE + 1, SAMPLES)
-    kind, need, facts = voters_of(measures, vectors, k)
+    kind, need, facts = voters_of(measures, vectors, inner)
     kind = _but_by_chance(kind, facts)
     voters = _count(kind > 0, 1)
     undecided = _count((kind > 0) & (facts & UNDECIDED != 0), 0) / voters
@@ -325,17 +331,17 @@ def choose(
     found, best = _best(again + many * seconds_alone(seconds, left, of_left, k), found, best)
     share = tl.sum(tl.where(which == found, of_left / tl.maximum(left, 1e-6), 0.0), 0)
     balance = tl.full([], 0, tl.int32) + BALANCES
-    measuring = elements.to(tl.float32) * tl.load(seconds + MEASURED)
+    measuring = PARTS * elements.to(tl.float32) * tl.load(seconds + MEASURED)
     deep = 2.0 * _count((kind > 0) & (facts & DEEP != 0), 0) > voters
     if (best > measuring + seconds_again(seconds, rungs, SYSTEMS - 1, entries, elements, k)) & ~deep:
         in_vain = 2.0 * _count((kind > 0) & (facts & IN_VAIN != 0), 0) > voters
         worth = measure(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, measures, state + MEASURE,
-            tl.max(room, 0), in_vain, m, n, k, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
+            tl.max(room, 0), in_vain, m, n, inner, row_batches, column_batches, PARTS, A_ALONG, B_ALONG, BLOCK,
         )  # fmt: skip
         for x in range(BALANCES):
             if (worth >> x) & 1 != 0:
-                decides = decided_by(measures, vectors, k, x, room, PRECISION + 1 + SPARE)
+                decides = decided_by(measures, vectors, inner, x, room, PRECISION + 1 + SPARE)
                 shares = 1.0 - tl.sum(decides.to(tl.int32), 0).to(tl.float32) / voters
                 before = best
                 # What balanced operands leave is what cancels.

@@ -22,16 +22,14 @@ from prismm.cuda.kernels.fp64 import NORM1, TWO52, fast_two_sum, float_of, neare
 from prismm.cuda.residues.kernels.balance import (
     BALANCES,
     NORM_BITS,
-    SIGN_ALONE,
     choice_of,
     norm_of,
     nothing_meets,
     scale_of,
-    with_product,
 )
 from prismm.cuda.residues.kernels.join_exact import ROUNDING, judge, rounded_with_care
 from prismm.cuda.residues.kernels.many_split import exponents
-from prismm.cuda.residues.kernels.many_sum import STAND_IN, total
+from prismm.cuda.residues.kernels.many_sum import SIGN_ALONE, STAND_IN, total, with_product
 
 LIMBS = tl.constexpr(9)
 CONSTANTS = tl.constexpr(20)
@@ -282,8 +280,8 @@ def join_entries(
 
     h, middle, tail, lead, missing: of `expansion`, by which C' differs by `rest` at most. row_shift to fb: of
     `side_of`. below: bits of the limbs that P does not take. row_first, column_first: numbers of the matrices' first
-    vectors among those of both sides. balance: as of `many_split.split_tile`. alpha to c_column: for alpha·AB + beta·C,
-    as `many_sum.total` has them, and C's places; None for AB.
+    vectors among those of both sides. balance, measures: as of `many_split.split_tile`. alpha to c_column: for
+    alpha·AB + beta·C, as `many_sum.total` has them, and C's places; None for AB.
     """
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
     # A' = 2^s·a + δ, |δ| <= ½ where bits were lost: |C' - 2^(s+t)·AB| <= ½‖B‖₁ + ½‖A‖₁ + k/4.
@@ -300,24 +298,28 @@ def join_entries(
     cut = tl.where(tl.abs(tail) > 2.0**-29, tl.abs(tail) * 2.0**-53, 0.0)
     if balance < BALANCES:
         row, column = row_first + i, column_first + j
-        zero = there & nothing_meets(measures, all_vectors, terms // PARTS, row, column, there)
+        zero = there & nothing_meets(measures, all_vectors, terms, row, column, there)
         if CAREFUL:
-            _, _, apart, which = choice_of(measures, all_vectors, terms // PARTS, balance)
+            _, _, apart, which = choice_of(measures, all_vectors, terms, balance)
             small = tl.zeros(there.shape, tl.int32)
             middling = tl.zeros(there.shape, tl.int32)
             for x in range(apart):
                 inner = tl.load(which + x).to(tl.int64)
-                for half in tl.static_range(PARTS):
-                    of_a = a + i.to(tl.int64) * a_row + inner * a_step + half
-                    of_b = b + j.to(tl.int64) * b_column + inner * b_step + (half ^ part)
-                    u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
-                    v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
-                    v = tl.where((part == 0) & (half == 1), -v, v)
-                    h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
-                    error += some
-                    sure = sure & proved
-                    small += is_small.to(tl.int32)
-                    middling += is_middling.to(tl.int32)
+                of_a, of_b = a + i.to(tl.int64) * a_row, b + j.to(tl.int64) * b_column
+                if PARTS == 1:
+                    of_a, of_b = of_a + inner * a_step, of_b + inner * b_step
+                else:
+                    of_a += (inner >> 1) * a_step + (inner & 1)
+                    of_b += (inner >> 1) * b_step + ((inner & 1) ^ part)
+                u = tl.load(of_a, mask=there, other=0.0).to(tl.float64)
+                v = tl.load(of_b, mask=there, other=0.0).to(tl.float64)
+                if PARTS == 2:
+                    v = tl.where((part == 0) & ((inner & 1) == 1), -v, v)
+                h, middle, tail, some, proved, is_small, is_middling = with_product(h, middle, tail, u, v, exponent)
+                error += some
+                sure = sure & proved
+                small += is_small.to(tl.int32)
+                middling += is_middling.to(tl.int32)
             alone = (small == 1) & (middling == 0)
             if alpha is not None:
                 # A factor and C may hide a sign that is not the only thing below the second part.

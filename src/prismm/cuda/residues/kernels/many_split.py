@@ -93,7 +93,8 @@ def split_tile(
     """Residues of DEPTH elements from h0 on, of VECTORS vectors from i0 on: planes (moduli, ·, pitch) int8 from vector
     `first` on, zeros beyond the last element; lost: 1 where a vector lost bits.
 
-    first_number: of the first vector among those of both sides; balance: BALANCES where operands are as given. powers
+    first_number: of the first vector among those of both sides; balance: BALANCES where operands are as given, else
+    measures are those of the part. powers
     (·, POWERS) int32: times what the side carries, a byte each of GROUP moduli; base (·, FACTORS) float32.
     Elements are those of `exact.factors`, twice as many for complex numbers; those of the right side depend on the
     part. ALONG: they lie side by side, so step is PARTS.
@@ -104,7 +105,7 @@ def split_tile(
     if balance < BALANCES:
         numbers = first_number + tl.arange(0, VECTORS)
         shift = bits - scale_of(measures, all_vectors, balance, numbers, at < vectors)
-        moved = moved_of(measures, all_vectors, terms // PARTS, balance, inner if PARTS == 1 else inner >> 1)
+        moved = moved_of(measures, all_vectors, terms, balance, inner)
     else:
         shift = bits - exponents(stats, vectors, at)
     counts = tl.reshape((moved != SKIP)[None, :] & (at < vectors)[:, None], [SIZE])

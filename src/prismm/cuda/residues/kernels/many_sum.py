@@ -5,8 +5,7 @@ float64's precision, for choosing moduli. alpha is a real number, and there may 
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.fp64 import scaled, two_sum
-from prismm.cuda.residues.kernels.balance import distilled, with_product
+from prismm.cuda.kernels.fp64 import power_of_two, scaled, two_sum
 from prismm.cuda.residues.kernels.entries import decided, fraction
 
 STAND_IN = tl.constexpr(0.25)
@@ -17,8 +16,50 @@ SIGNED_ABOVE, ALIGNED_ABOVE, ALIGNS = tl.constexpr(2.0**-20), tl.constexpr(2.0**
 is a multiple of 2^-79 if adding ALIGNS does not round it; larger second parts are multiples of it.
 """
 
+SIGN_ALONE = tl.constexpr(2.0**-900)
+"""Stands for a term that only breaks ties, with its sign (`with_product`)."""
+
 NEAR_SMALL = tl.constexpr(2.0**-540)
 """Parts above are multiples of 2^-592, so that a small term (`with_product`) only breaks ties of them."""
+
+
+@triton.jit
+def with_product(h, m, t, x, y, exponent):
+    """(h, m, t, error, proved, small, middling): h + m + t + x·y·2^-exponent is within error of the sum returned, with
+    |m| <= ulp(h)/2 and |t| <= ulp(m)/2, where proved.
+
+    x·y = p + r without error. A small product, below 2^-599, only breaks ties where it is the only one, and none is
+    middling, which is below 2^-400: all others are 0, or multiples of 2^-506. So 2^-900 with its sign stands for it.
+    """
+    fx, ex = fraction(x)
+    fy, ey = fraction(y)
+    p = fx * fy
+    r = tl.fma(fx, fy, -p)
+    by = ex + ey - exponent
+    there = p != 0.0
+    small = (by < -600) & there
+    factor = tl.where(small, SIGN_ALONE, power_of_two(tl.minimum(tl.maximum(by, -900), 900)))
+    r = tl.where(small, 0.0, r * factor)
+    p = tl.where(small, tl.where(p > 0.0, 1.0, -1.0), p) * factor
+    proved = ((by <= 900) | (p == 0.0)) & ((h != 0.0) | (small == 0))
+    h, m, t, error, apart = distilled(h, p, m, r, t)
+    middling = (by < -400) & there & (small == 0)
+    return h, m, t, error, proved & apart, small, middling
+
+
+@triton.jit
+def distilled(v0, v1, v2, v3, v4):
+    """(h, m, t, error, proved): h + m + t is within error of the sum of five numbers, with |m| <= ulp(h)/2 and |t| <=
+    ulp(m)/2, where proved. Four sweeps of TwoSum leave that sum as it is.
+    """
+    for _ in tl.static_range(4):
+        s, v4 = two_sum(v3, v4)
+        s, v3 = two_sum(v2, s)
+        s, v2 = two_sum(v1, s)
+        v0, v1 = two_sum(v0, s)
+    # If the second part is 0, the third one must be 0, too.
+    proved = (v0 + v1 == v0) & (v1 + v2 == v1)
+    return v0, v1, v2, (tl.abs(v3) + tl.abs(v4)) * 1.001, proved
 
 
 @triton.jit

@@ -177,7 +177,7 @@ def join_task(
         # If most entries are flagged, expanding all takes less time than a list.
         listing = many <= SHARE * COLUMNS // 2
         if balance < BALANCES:
-            _, _, apart, _ = choice_of(measures, vectors, terms // PARTS, balance)
+            _, _, apart, _ = choice_of(measures, vectors, terms, balance)
             listing = listing | (apart > 0)
         proved = tl.full([], 0, tl.int32)
         if not listing:

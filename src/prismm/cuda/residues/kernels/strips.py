@@ -21,7 +21,14 @@ from prismm.cuda.residues.kernels.entries import (
     the_one,
 )
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms
-from prismm.cuda.residues.kernels.magnitudes import certify, count_bits, double_rows, set_exactly, sums_of_strip
+from prismm.cuda.residues.kernels.magnitudes import (
+    certify,
+    count_bits,
+    double_rows,
+    double_rows_by_themselves,
+    set_exactly,
+    sums_of_strip,
+)
 from prismm.cuda.residues.kernels.many import make_again
 from prismm.cuda.residues.kernels.many_choice import CERTIFY, LAST, LISTED, LISTING, REPAIRED
 from prismm.cuda.residues.kernels.many_join import EXPANDED
@@ -37,8 +44,10 @@ from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
 
-SINGLES = tl.constexpr(64)
-"""Entries a program, up to which none are summed by whole rows."""
+SINGLES, BY_THEMSELVES = tl.constexpr(64), tl.constexpr(3)
+"""Entries a program, up to which none are summed by whole rows; and how many times more entries it takes before these
+are, each in its own unit.
+"""
 
 AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
 """How many entries of a list a program sums at a time, and how many terms of each it reads in one step."""
@@ -112,6 +121,13 @@ def _certify_strip(
     tl.atomic_add(repaired, found, sem="relaxed")
 
 
+@triton.jit
+def _flags_of_rows(entry_flags, first, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """How many entries of HEIGHT rows of a strip are flagged."""
+    place = entry_flags + (first + tl.arange(0, HEIGHT))[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    return tl.sum(tl.sum(count_bits(tl.load(place)), 1), 0)
+
+
 @triton.jit(noinline=True)
 def _recompute_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, high, rows, columns,
@@ -121,7 +137,7 @@ def _recompute_rows(
 ):  # fmt: skip
     """Recompute the remaining entries of rows first, …, end - 1 of a strip, multiples of HEIGHT: where
     magnitudes cannot certify them, HEIGHT rows with many in sums of whole rows; the others one by one. Of the strip's
-    entries the one numbered `only` alone, unless that is negative.
+    entries the one numbered `only` alone, unless that is negative. high: (4, HEIGHT, COLUMNS) of workspace.
     """
     WIDTH: tl.constexpr = COLUMNS // 32
     pending, index = _flags_of(tiles, entry_flags, i0, m, first, end, TILE, STRIP, WIDTH)
@@ -134,23 +150,31 @@ def _recompute_rows(
         ours = ((row >= first) & (row < end))[:, None] & (tl.arange(0, WIDTH) < WIDTH)[None, :]
         tl.store(entry_flags + index, pending, mask=ours)
         tl.debug_barrier()
-        word_at = tl.arange(0, WIDTH)
-        low = high + HEIGHT * COLUMNS
         for r0 in range(first, end, HEIGHT):
-            some = tl.load(entry_flags + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
-            if tl.sum(tl.sum(count_bits(some), 1), 0) > many:
+            # In units of rows and columns; and then, or at once, each entry in its own unit, which takes longer.
+            by_itself = far
+            left = _flags_of_rows(entry_flags, r0, HEIGHT, WIDTH)
+            while left > tl.where(by_itself, BY_THEMSELVES * many, many):
                 tl.debug_barrier()
-                double_rows(
-                    a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0 + r0, j0, k, part, PARTS,
-                    HEIGHT, COLUMNS, 4,
-                )  # fmt: skip
+                if by_itself:
+                    double_rows_by_themselves(
+                        a, a_row, a_step, b, b_column, b_step, high, m, n, i0 + r0, j0, k, part, PARTS, HEIGHT, COLUMNS,
+                        2,
+                    )  # fmt: skip
+                else:
+                    double_rows(
+                        a, a_row, a_step, b, b_column, b_step, high, rows, columns, m, n, i0 + r0, j0, k, q, part,
+                        PARTS, HEIGHT, COLUMNS, 4,
+                    )  # fmt: skip
                 tl.debug_barrier()
                 for r in range(0, HEIGHT, TILE):
                     set_exactly(
                         out, row_stride, column_stride, entry_flags + (r0 + r) * WIDTH, high + r * COLUMNS,
-                        low + r * COLUMNS, rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
+                        HEIGHT * COLUMNS, counts, i0 + r0 + r, j0, k, PRECISION, TILE, COLUMNS,
                     )  # fmt: skip
                 tl.debug_barrier()
+                left = tl.where(by_itself, 0, _flags_of_rows(entry_flags, r0, HEIGHT, WIDTH))
+                by_itself = by_itself | True
         pending = tl.load(entry_flags + index, mask=ours, other=0)
     following = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
     while following < STRIP * WIDTH:
@@ -267,7 +291,7 @@ def repair_strips(
 
     flags, entry_flags: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles.
     left, right: planes of `magnitudes.magnitude_planes`, where more than few_of_all entries were uncertified. sums:
-    (programs, STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. many: entries of HEIGHT
+    (programs, STRIP, COLUMNS) int32, high: (programs, 4, HEIGHT, COLUMNS) float64 of workspace. many: entries of HEIGHT
     rows of a strip that are summed one by one. listed_at_most: entries that a list in space may have beyond that.
     units: programs that share a strip's rows, 1 where strips are many.
     state: the number of uncertified entries, and what `many_choice` counts behind it, 0 before. AGAIN: vectors are so
@@ -278,7 +302,7 @@ def repair_strips(
     asked = tl.load(state)
     if asked > 0:
         sums += tl.program_id(0) * (STRIP * COLUMNS)
-        high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
+        high += tl.program_id(0) * (4 * HEIGHT * COLUMNS)
         listed += tl.program_id(0) * (SHARE * COLUMNS)
         expansions += tl.program_id(0) * (4 * EXPANDED)
         everything = words * batches * PARTS
@@ -329,10 +353,11 @@ def repair_strips(
             SHARES: tl.constexpr = STRIP // HEIGHT
             SIZE: tl.constexpr = STRIP * COLUMNS
             items = space.to(tl.pointer_type(tl.int64), bitcast=True)
-            # Sums by rows would not decide entries that are far below their rows' largest elements. And whoever takes
-            # rows sees to all entries that their sums do not decide, so few entries are better shared out one by one.
-            alone = (far > 0) | (uncertified <= SINGLES * tl.num_programs(0))
-            many_of_rows = tl.where(alone & (uncertified <= listed_at_most), HEIGHT * COLUMNS, many)
+            # Whoever takes rows sees to all entries that their sums do not decide, so few entries are better shared out
+            # one by one. Those that many moduli left are summed in their own units.
+            many_of_rows = tl.where(far > 0, BY_THEMSELVES * many, many)
+            many_of_rows = tl.where(uncertified <= SINGLES * tl.num_programs(0), HEIGHT * COLUMNS, many_of_rows)
+            many_of_rows = tl.where(uncertified <= listed_at_most, many_of_rows, many)
             strip = take(state + LISTING)
             while strip < everything:
                 _list_strip(
