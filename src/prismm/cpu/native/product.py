@@ -148,6 +148,9 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
             flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
             return small if float(np.dot(flat, flat)) < math.inf else None
     with np.errstate(all="ignore"):
+        # Of long sums the operands alone decide, so none is made in vain.
+        if _long(a.shape[1], a.dtype):
+            return np.matmul(a, b) if _small(a, b) else None
         c: NDArray[Any] = np.matmul(a, b)
         return c if _ordinary(a, b, c) else None
 
