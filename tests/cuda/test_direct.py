@@ -80,21 +80,25 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     assert all(entry["stack"] == 0 for entry in added) and all(entry["mma"] > 0 for entry in parted)
     assert len(found) == sum(tile.times(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
-        assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
+        assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 512, entry
+        # What settles uncertified entries keeps numbers on the stack, a loop next to none.
+        assert entry["spilled"] <= 24, entry
         assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
     for entry in grouped:
-        # The feeder, and what recomputes an entry, keep numbers on the stack. A loop keeps none, or of float32, whose
-        # operands are twice as many registers once they are converted, some.
-        assert entry["mma"] == 32 and entry["stack"] <= 128 and entry["boxes"] > 0, entry
-        assert len(entry["inner"]) == 2
-        for loop in entry["inner"]:
+        # The feeder, and what settles uncertified entries, keep numbers on the stack. A loop keeps next to none, or of
+        # float32, whose operands are twice as many registers once they are converted, some.
+        again = 0 if entry["parted"] or dtype == "float32" else 4
+        assert entry["mma"] == 32 + again and entry["stack"] <= 640 and entry["boxes"] > 0, entry
+        loops = [loop for loop in entry["inner"] if loop.count("DMMA") > 4]
+        assert len(loops) == 2
+        for loop in loops:
             words = loop.split()
             assert loop.count("DMMA") == 15
             if dtype == "float64":
                 assert loop.count("LDS.64") >= 56 and (entry["parted"] or entry["wide"] == 32), loop
-            else:
-                assert loop.count("F2F.F64.F32") >= 48 and words.count("LDS") + 4 * loop.count("LDSM") >= 40, loop
-            assert sum(word.startswith(("LDL", "STL")) for word in words) <= (0 if dtype == "float64" else 24), loop
+            else:  # of which some are read before the first instruction that is looked at
+                assert loop.count("F2F.F64.F32") >= 48 and words.count("LDS") + 4 * loop.count("LDSM") >= 24, loop
+            assert sum(word.startswith(("LDL", "STL")) for word in words) <= (1 if dtype == "float64" else 24), loop
 
 
 def test_the_kernel_of_groups_is_taken_for_large_matrices_that_tma_reads():
@@ -141,7 +145,7 @@ def test_measured_times_are_predicted():
 def test_extents_of_any_kind_compile(architecture):
     """Rows that begin anywhere are copied by the element, with more addresses than all tiles have registers for."""
     found = compiled("direct", architecture, "float64", "odd")
-    assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
+    assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 512 for entry in found), found
 
 
 @pytest.mark.evidence
@@ -149,7 +153,7 @@ def test_extents_of_any_kind_compile(architecture):
 @pytest.mark.parametrize("part", range(4))
 def test_interpreted_kernels_keep_their_word(part):
     found = interpreted("direct", f"{part}/4")
-    assert len(found) == len(range(part, 227, 4))
+    assert len(found) == len(range(part, 239, 4))
     assert not [entry for entry in found if entry["wrong"]]
 
 
@@ -353,15 +357,15 @@ def test_specials_are_ieees(tile, dtype, seed):
     ],
     ids=name_of,
 )
-def test_what_overflows_on_the_way_is_made_exactly(tile):
+def test_what_overflows_on_the_way_is_multiplied_again(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
     c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
     c = c[0].cpu().numpy()
     assert np.allclose(c, expected, rtol=1e-15) and np.array_equal(np.isinf(c), np.isinf(expected))
-    # Where a first sum overflows, the order of sums decides; the others meet infinities in any order.
-    assert counts[0] == 0 and 800 <= counts[1] <= 1600 and np.isinf(c[:, 20:]).all()
+    # None is made one by one.
+    assert counts == [0, 0, 0, 0] and np.isinf(c[:, 20:]).all()
     if tile.single is None:
         return
     # In float32 nothing overflows on the way.

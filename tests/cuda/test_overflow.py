@@ -50,6 +50,20 @@ def test_the_proof_holds_up_to_the_last_exponent():
     assert [entry["proved"] for entry in interpreted("proofs", str(seed), json.dumps(lines))] == proved
 
 
+@pytest.mark.evidence
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ("float64", "float32", "complex128", "complex64"))
+def test_entries_that_overflow_are_settled_by_tiles_or_one_by_one(dtype):
+    """In the interpreter, against exact arithmetic: infinite where RN(exact) is, else within the bound."""
+    found = interpreted("finish", dtype)
+    assert not [entry for entry in found if entry["wrong"]]
+    assert all(entry["suspicious"] for entry in found)
+    # Each way is taken, also in one product.
+    both = [x for x in found if 0 < x["exact"] < x["suspicious"] - x["special"]]
+    assert both and any(x["special"] for x in found) and any(x["exact"] == x["suspicious"] for x in found)
+    assert sum(x["suspicious"] - x["special"] - x["exact"] for x in found) > 1000
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ("float64", "float32", "complex128", "complex64"))
 @pytest.mark.parametrize("shape", ((2048, 1024, 40), (8, 512, 1024, 17), (1500, 1500, 1)))

@@ -220,6 +220,22 @@ def hidden() -> None:
     tell(["hidden"], wrong=wrong, counts=counts)
 
 
+def infinite() -> None:
+    """Entries around the end of float32 and far beyond it: a tile's float64 products decide all of them."""
+    rng = np.random.default_rng(10)
+    a, b = normal(rng, 1, 70, 12), normal(rng, 1, 12, 66)
+    a *= 2.0 ** torch.arange(-10, 60)[None, :, None].clamp(max=45)
+    b *= 2.0**100
+    out, counts = batched(a, b, "fp16 2 12", Target("native"))
+    right = exact_product(a[0].numpy(), b[0].numpy()).rounded("float32")
+    wrong = int((np.isinf(out[0].numpy()) != np.isinf(right)).sum()) + int(
+        (out[0].sign().numpy() != np.sign(right)).sum()
+    )
+    # Both kinds are there, and none is summed exactly.
+    wrong += int(not 500 < np.isinf(right).sum() < right.size - 500) + counts[1]
+    tell(["infinite"], wrong=wrong, counts=counts)
+
+
 def main(share: str = "0/1", device: str = "nvidia") -> None:
     global DEVICE
     DEVICE = interpreted_device(device)
@@ -228,6 +244,7 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
     if part == 0:
         repairs()
         hidden()
+        infinite()
         shares()
         rows()
     if device == "hopper":

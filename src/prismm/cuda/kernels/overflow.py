@@ -1,7 +1,7 @@
 """Whether a native product can overflow at all, by the largest magnitudes of its operands.
 
 Where the result is larger than both operands, they are read, beside the product or before it, and the result is not
-(`repair.finish_native`). With A and B the largest magnitudes, every sum that comes up on the way to an entry is at most
+(`finish.finish_native`). With A and B the largest magnitudes, every sum that comes up on the way to an entry is at most
 (1 + u)^K·K·A·B < 2·K·A·B for K·u <= 1/2, K products of real numbers in any order; complex numbers that are multiplied
 by three products of sums stay below 8·K·A·B. So where exponents leave room for 16·K·A·B, what is finite stays so.
 

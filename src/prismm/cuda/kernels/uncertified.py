@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from prismm.cuda.residues.kernels.repair import recompute_native
+from prismm.cuda.native.kernels.finish import recompute_native
 
 
 @triton.jit
@@ -11,7 +11,7 @@ def recompute_uncertified(
     a, a_row, a_step, b, b_column, b_step, out, counts, first, end, n, k, lanes, index, PRECISION: tl.constexpr
 ):  # fmt: skip
     """Set those of first, …, end - 1 of a contiguous matrix of n columns. a, b, counts, lanes, index: as for
-    `repair.recompute_native`.
+    `finish.recompute_native`.
     """
     tl.debug_barrier()  # others of the program stored what is read here
     for position in range(first, end):

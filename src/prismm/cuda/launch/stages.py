@@ -40,6 +40,7 @@ _STAGES = {
     "strips": REPAIR,
     "recompute": REPAIR,
     "overflow": REPAIR,
+    "finish": REPAIR,
 }
 """By the file of a kernel."""
 

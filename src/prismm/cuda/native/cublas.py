@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from prismm.cuda.device import LANES
@@ -19,6 +18,23 @@ PROOF_PROGRAMS, PROOF_CHUNK, PROOF_SLACK, PROOF_TERMS = 4, 2048, 4, 1 << 22
 """Programs a multiprocessor that look for the largest magnitudes of operands, and elements that each reads at a time;
 binades of room for an entry, and most products in one: see `cuda.kernels.overflow`.
 """
+TILES = {(32, 32): (1.0, 32), (64, 16): (1.1, 64), (512, 2): (1.3, 64), (1, 1024): (1.5, 16)}
+"""Rows and real numbers of a row of a tile that is looked at: how long it takes, about, and as how many rows it is
+multiplied again. For products the first reads the fewest operands, so others have to spare tiles.
+"""
+TILE = 1024
+"""Real numbers of any of them."""
+PROGRAMS, REGISTERS = 8, 64
+"""Programs of a multiprocessor, and registers of their threads, so that so many fit."""
+
+
+def tile_of(rows: int, width: int) -> tuple[int, int]:
+    """The tile in which a result of so many rows, of so many real numbers each, is looked at.
+
+    >>> tile_of(1024, 1024), tile_of(4096, 20), tile_of(100000, 3), tile_of(1, 100000)
+    ((32, 32), (64, 16), (512, 2), (1, 1024))
+    """
+    return min(TILES, key=lambda tile: -(-rows // tile[0]) * -(-width // tile[1]) * TILES[tile][0])
 
 
 def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> None:
@@ -68,22 +84,31 @@ def finish_native(
     """Settle the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
     `prove`.
     """
-    from prismm.cuda.residues.kernels import repair
+    from prismm.cuda.native.kernels import finish
 
-    parts, chunk = a.parts, 2048
+    parts, (m, n) = a.parts, (out.m, out.n)
+    if n == 1:  # A column is contiguous like the row that the turned product is.
+        a, b, m, n = b, a, n, m
     precision = 53 if out.buffer.reals().dtype.itemsize == 8 else 24
     programs = found.shape[1] if found is not None else 0
     # Biased exponents E stand for |x| < 2^(E + 1 - bias).
     bias = 1023 if precision == 53 else 127
     # Biased exponents that add up to at most this make products whose sum of k stays PROOF_SLACK binades below the end.
     most = 3 * bias - 2 - PROOF_SLACK - (parts * a.terms - 1).bit_length()
-    total = parts * math.prod(out.extents)
-    chunks = -(-total // chunk)
-    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
+    rows, width = out.batch * m, parts * n
+    tall, wide = tile_of(rows, width)
+    height = TILES[tall, wide][1]
+    across = -(-width // wide)
+    tiles = -(-rows // tall) * across
+    a_strides, b_strides = (
+        tuple(parts * step for step in (x.strides[0] if x.batch > 1 else 0, *x.strides[1:])) for x in (a, b)
+    )
     program.launch(
         # Without a proof any pointer will do: LANES = 0 compiles its reading out.
-        repair.finish_native, (min(8 * device.programs, chunks),), a.buffer.reals(), *a_strides, b.buffer.reals(),
-        *b_strides, out.buffer.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
-        PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,
-        LANES=1 << (programs - 1).bit_length() if programs else 0, num_warps=4, enable_fp_fusion=False,
+        finish.finish_native, (min(PROGRAMS * device.programs, tiles),), a.buffer.reals(), *a_strides, b.buffer.reals(),
+        *b_strides, out.buffer.reals(), counts, found or counts, m, n, a.terms, rows, tiles, across, programs, most,
+        PRECISION=precision, PARTS=parts, ROWS=tall, COLUMNS=wide, HEIGHT=height, WIDTH=TILE // height,
+        DEPTH=16, BLOCK=LANES,
+        LANES=1 << (programs - 1).bit_length() if programs else 0, DENSE=device.nvidia and device.float64_dot,
+        num_warps=4, enable_fp_fusion=False, **device.limited(REGISTERS),
     )  # fmt: skip

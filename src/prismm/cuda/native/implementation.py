@@ -109,7 +109,8 @@ class Implementation(Composite):
             multiply_tiny(program, target, left, right, job.counts, None, None, job.device)
             return
         if job.engine != BLAS:
-            multiply_directly(program, target, left, right, job.counts, job.device)
+            exactly = job.problem.summed
+            multiply_directly(program, target, left, right, job.counts, job.device, exactly=exactly)
             return
         found = None
         # Beside the product in a graph: operands are read while cuBLAS multiplies, and only the check waits for both.

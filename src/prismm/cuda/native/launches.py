@@ -22,6 +22,10 @@ __all__ = ["multiply_by_a_vector", "multiply_directly", "multiply_in_parts"]
 
 _LONGEST = 1 << 39
 """Bytes from a row or matrix to the next; 2^40 are beyond TMA."""
+_FEW, _EVERY = 4, 1 << 30
+"""Uncertified entries of a part of a tile that are recomputed one by one: where that takes no longer than its products
+are predicted to, and always.
+"""
 _ADDED = 2048
 """Sums of parts that a program adds at a time."""
 _READ, _CACHED, _LONG, _MANY = 4096, 48 << 20, 4096, 4096
@@ -31,10 +35,12 @@ on it is read further ahead; rows that keep a GPU busy in small programs.
 
 
 def multiply_directly(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, device: Device, tile: Tile | None = None
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, device: Device, tile: Tile | None = None,
+    *, exactly: bool = False,
 ) -> None:  # fmt: skip
     """Queue AB, contiguous, with entries that are not finite set, in the way that is predicted fastest; in tiles like
-    this one, where one is given. counts: as for `native.cublas.finish_native`.
+    this one, where one is given. counts: as for `native.cublas.finish_native`. exactly: whether all float64
+    entries that overflow on the way are set to RN(exact), as gemm's sums ask for (`gemm.kernels.combine`).
     """
     size = a.buffer.dtype.itemsize
     matrix, x = (a, b) if b.vectors == 1 else (b, a)
@@ -51,29 +57,29 @@ def multiply_directly(
             return
         tile = tile_for(shape, device.programs, device.shared, sm90=sm90)
     # Whole products write no magnitudes, so any pointer will do for them.
-    _multiply(program, out, a, b, counts, Split(tile, 1, a.terms), (counts, counts, counts), device)
+    _multiply(program, out, a, b, counts, Split(tile, 1, a.terms), (counts, counts, counts), device, exactly)
 
 
 def _multiply(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split,
-    tops: tuple[BufferView, BufferView, BufferView], device: Device,
+    tops: tuple[BufferView, BufferView, BufferView], device: Device, exactly: bool = False,
 ) -> None:  # fmt: skip
     """Queue the products of tiles: into the result, or of parts into sums of theirs, (batch, parts, m, n)."""
     from prismm.cuda.native.kernels import product as direct
 
     tile, single = split.tile, a.buffer.dtype.itemsize == 4
     if tile.groups:
-        _multiply_by_groups(program, out, a, b, counts, split, tops, device)
+        _multiply_by_groups(program, out, a, b, counts, split, tops, device, exactly)
         return
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
     # No contraction of products and sums: the bound counts the roundings that the source shows.
     program.launch(
         direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
-        out.m, out.n, a.terms, split.length, split.parts, PRECISION=24 if single else 53, ROWS=tile.rows,
-        COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages, ACROSS_A=1 if a.strides[2] == 1 else 0,
-        ACROSS_B=0 if b.strides[2] == 1 else 1, UP=tile.up, ALONG=tile.along, EVEN=even, PARTED=split.parts > 1,
-        num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
+        out.m, out.n, a.terms, split.length, split.parts, _EVERY if exactly else _FEW,
+        PRECISION=24 if single else 53, ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages,
+        ACROSS_A=1 if a.strides[2] == 1 else 0, ACROSS_B=0 if b.strides[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
+        EVEN=even, PARTED=split.parts > 1, num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
     )  # fmt: skip
 
 
@@ -205,7 +211,7 @@ def tiled(
 
 def _multiply_by_groups(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split,
-    tops: tuple[BufferView, BufferView, BufferView], device: Device,
+    tops: tuple[BufferView, BufferView, BufferView], device: Device, exactly: bool,
 ) -> None:  # fmt: skip
     """`_multiply` by the kernel for Hopper."""
     from prismm.cuda.native.kernels import product_sm90 as kernel
@@ -219,8 +225,8 @@ def _multiply_by_groups(
     program.launch(
         kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *_strides(a), b.buffer, *_strides(b),
         out.buffer, counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch,
-        int(a.batch == 1), int(b.batch == 1), SINGLE=single, PARTED=split.parts > 1, LEFT_ALONG=a.strides[2] == 1,
-        RIGHT_ALONG=b.strides[2] == 1, DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE,
-        EDGE=kernel.EDGE, DEPTH=tile.depth, STAGES=tile.stages, STRIP=kernel.STRIP, enable_fp_fusion=False,
-        **kernel.LAUNCH,
+        int(a.batch == 1), int(b.batch == 1), _EVERY if exactly else _FEW, SINGLE=single,
+        PARTED=split.parts > 1, LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] == 1,
+        DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE, EDGE=kernel.EDGE, DEPTH=tile.depth,
+        STAGES=tile.stages, STRIP=kernel.STRIP, enable_fp_fusion=False, **kernel.LAUNCH,
     )  # fmt: skip

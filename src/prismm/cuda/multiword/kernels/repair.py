@@ -3,8 +3,9 @@
 A tile of 64 x 64 entries with many flags is made by the FP64 matrix instructions, at the speed of a native float64
 product; single flagged entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
-in any order, and one without any nonzero product is 0. Then one rounding. Where 64 times that error leaves undecided
-whether the entry overflows, or where a target asks for more (EXACT), the entry is summed exactly
+in any order, and one without any nonzero product is 0. Then one rounding, to infinity where the sum is as large. Where
+64 times that error leaves undecided whether the entry overflows, or where a target asks for more (EXACT), the entry is
+summed exactly
 (`repair.exact_value`). In a tile |a||b| is taken for k times the largest magnitudes of a row and a column.
 
 A program reads the flags of 64 tiles at a time, 32 KiB of them, which a bit a tile sums up, and several share them
@@ -90,8 +91,8 @@ def _tile(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, addend, counts, i0, j0, m, n, k, flagged,
     PARTS: tl.constexpr, DEPTH: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
-    """The flagged entries of a tile by float64 products; returns those that may overflow, which are left: products that
-    cancel may take what overflows with them.
+    """The flagged entries of a tile by float64 products; returns those of which these leave open whether they overflow:
+    products that cancel may take what overflows with them.
     """
     i = i0 + tl.arange(0, SIDE)
     j = j0 + tl.arange(0, SIDE)
@@ -122,7 +123,8 @@ def _tile(
     terms = k.to(tl.float64) * PARTS + 2.0
     error = (terms * terms * SLACK) * of_row.to(tl.float64)[:, None]
     error = error * of_column.to(tl.float64)[None, :]
-    left = flagged & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
+    surely_below = tl.abs(acc) + error < 1.7014118346046923e38  # 2^127
+    left = flagged & finite & ~surely_below & ~(tl.abs(acc) - error >= TOP)
     done = flagged & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
     found = acc.to(tl.float32)

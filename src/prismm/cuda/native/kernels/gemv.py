@@ -30,7 +30,7 @@ def multiply_by_a_vector(
     """out (batch, rows), contiguous: ROWS entries a program, in one matrix of a batch (axis 1). ONE: whether a step
     along the inner dimension is all; WHOLE: whether the last one is as long as the others; STAGES: steps that are on
     their way at once. TOGETHER: elements of which rows begin, and have, a multiple. counts: as for `repair.finish`.
-    LANES: elements that `repair.recompute_native` reads at a time.
+    LANES: elements that `finish.recompute_native` reads at a time.
     """
     k, step = multiple(terms, TOGETHER), multiple(row_step, TOGETHER)
     batch, first = wide(tl.program_id(1)), tl.program_id(0) * ROWS

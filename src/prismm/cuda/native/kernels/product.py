@@ -1,14 +1,14 @@
 """A conventional product in one kernel: float64's matrix instructions, a non-finite check of the result, one store.
 
 Products of small matrices are over before a second kernel that looks for entries that are not finite has begun.
-Here a tile is checked in registers, and its uncertified entries are recomputed exactly once it has been stored.
+Here a tile is checked in registers, and its uncertified entries are settled once it has been stored (`settle`).
 
 Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
 float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, and
 an entry is its sum rounded once. Nothing overflows on the way; but products that cancel may take an exact value with
 them that does. So the largest magnitudes of rows and columns are kept: where an entry and 64 times the error of its
-sum, at most k²·2^-53 times both, may reach float32's end, it is made exactly. What gemm adds C to thus errs by less
-than 2^122 (`combine.SPARE`).
+sum, at most k²·2^-53 times both, may reach float32's end, it is made exactly, unless it is beyond by more than that.
+What gemm adds C to thus errs by less than 2^122 (`combine.SPARE`).
 
 **The bound.** Float64's matrix instructions round as fused multiply-additions to nearest do, in some order: the error
 is at most k·u·|a||b|/(1 - k·u) (Higham 2002, section 3.1) with u = 2^-53, for float32 with another rounding of the
@@ -27,9 +27,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
-from prismm.cuda.kernels.exact import LIMBS_OF_SUMS
 from prismm.cuda.kernels.fp64 import even, wide
-from prismm.cuda.residues.kernels.repair import recompute_native
+from prismm.cuda.native.kernels.settle import settle_double, settle_single
 
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""
@@ -97,39 +96,17 @@ def _begin(buffer, pointers, inside):
     async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
 
 
-@gluon.jit
-def recompute_tile(
-    a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS: gl.constexpr, COLUMNS: gl.constexpr,
-    WARPS: gl.constexpr, PRECISION: gl.constexpr,
-):  # fmt: skip
-    """Recompute exactly the entries of a tile of out, contiguous, that so many warps stored as NaN because they are
-    uncertified. a, b, counts: as for `repair.recompute_native`.
-    """
-    gl.thread_barrier()  # others of them stored what is read here
-    lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-    index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-    for position in range(ROWS * COLUMNS):
-        at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
-        if (at_row < m) & (at_column < n):
-            at = out + wide(at_row) * n + at_column
-            one = gl.load(at)
-            if one != one:
-                recompute_native(
-                    a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes,
-                    index, PRECISION, 1,
-                )  # fmt: skip
-
-
-@gluon.jit(do_not_specialize=["terms", "length", "parts"])
+@gluon.jit(do_not_specialize=["terms", "length", "parts", "few"])
 def multiply_directly(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops, m, n, terms,
-    length, parts, PRECISION: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    length, parts, few, PRECISION: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, ACROSS_A: gl.constexpr, ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr,
     EVEN: gl.constexpr, PARTED: gl.constexpr,
 ):  # fmt: skip
     """out, contiguous, of a batch (program axis 2) = AB, tiles of columns along axis 0, of rows along axis 1. counts:
-    as for `repair.finish`. ACROSS: the axis along which elements are neighbours; UP, ALONG: warps of a tile; EVEN:
-    whether the inner dimension is a multiple of 16. (It is never known to be 1, of which the compiler makes a mess.)
+    as for `repair.finish`; few: as for `settle.settle_double`. ACROSS: the axis along which elements are neighbours;
+    UP, ALONG: warps of a tile; EVEN: whether the inner dimension is a multiple of 16. (It is never known to be 1, of
+    which the compiler makes a mess.)
 
     PARTED: of the inner dimension in so many parts of a length, numbered faster than matrices of the batch; out: their
     sums, in float64; row_tops, column_tops, tops: as for `split_k.add_parts`.
@@ -227,6 +204,12 @@ def multiply_directly(
             gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
     else:
         if gl.max(gl.max(recomputed.to(gl.int32), 1), 0) > 0:
-            recompute_tile(
-                a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS, COLUMNS, WARPS, PRECISION
-            )  # fmt: skip
+            if PRECISION == 53:
+                settle_double(
+                    a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, few, ROWS, COLUMNS, WARPS
+                )  # fmt: skip
+            else:
+                settle_single(
+                    a, a_row, a_step, b, b_column, b_step, out, counts, sums, error, row, column, i0, j0, m, n, k,
+                    ROWS, COLUMNS, WARPS,
+                )  # fmt: skip

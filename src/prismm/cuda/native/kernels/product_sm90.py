@@ -31,7 +31,8 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from prismm.cuda.kernels.fp64 import magnitude_word, wide
-from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, recompute_tile
+from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows
+from prismm.cuda.native.kernels.settle import settle_double, settle_single
 from prismm.cuda.residues.kernels.product_sm90 import grouped, next_stage
 
 EDGE, STRIP = 64, 8
@@ -173,8 +174,8 @@ def _bring(result, staging, value, t, i0, j0, EDGE: gl.constexpr):
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops,
-    tops, result, staging, left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE: gl.constexpr,
-    PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr,
+    tops, result, staging, left_ring, right_ring, full, free, m, n, k, length, parts, products, few,
+    SINGLE: gl.constexpr, PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr,
     ACROSS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
     PLACED: gl.constexpr = MULTIPLIED if SINGLE else STORED
@@ -255,31 +256,38 @@ def _multiply(
             if doubtful:
                 if not SINGLE:
                     recomputed = ~(gl.abs(value) < LARGE)
-                # By threads, not TMA: `recompute_tile` reads these entries back, which a copy under way may not have
+                # By threads, not TMA: `settle` reads these entries back, which a copy under way may not have
                 # written.
                 target = out + wide(t) * m * n
                 gl.store(
                     target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(recomputed, float("nan"), value),
                     mask=(row < m)[:, None] & (column < n)[None, :],
                 )  # fmt: skip
-                recompute_tile(
-                    a + wide(t) * a_batch, a_row, a_step, b + wide(t) * b_batch, b_column, b_step, target, counts, i0,
-                    j0, m, n, k, EDGE, EDGE, 4, 24 if SINGLE else 53,
-                )  # fmt: skip
+                left, right = a + wide(t) * a_batch, b + wide(t) * b_batch
+                if SINGLE:
+                    settle_single(
+                        left, a_row, a_step, right, b_column, b_step, target, counts, sums, error, row, column, i0, j0,
+                        m, n, k, EDGE, EDGE, 4,
+                    )  # fmt: skip
+                else:
+                    settle_double(
+                        left, a_row, a_step, right, b_column, b_step, target, counts, i0, j0, m, n, k, few, EDGE,
+                        EDGE, 4,
+                    )  # fmt: skip
             else:
                 _bring(result, staging, value, t, i0, j0, EDGE)
     # Shared memory has to last until the last copy has read it.
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["m", "n", "k", "length", "parts", "products", "left_one", "right_one"])
+@gluon.jit(do_not_specialize=["m", "n", "k", "length", "parts", "products", "left_one", "right_one", "few"])
 def multiply_by_groups(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops, left, right,
-    result, m, n, k, length, parts, products, left_one, right_one, SINGLE: gl.constexpr, PARTED: gl.constexpr,
+    result, m, n, k, length, parts, products, left_one, right_one, few, SINGLE: gl.constexpr, PARTED: gl.constexpr,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr, ACROSS: gl.constexpr,
     EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
-    """out, contiguous, of so many products = AB. counts: as for `repair.finish`.
+    """out, contiguous, of so many products = AB. counts: as for `repair.finish`; few: for `settle.settle_double`.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, 64, 16), or (batch, terms, vectors) in (1, 16,
     64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32. The
@@ -311,13 +319,13 @@ def multiply_by_groups(
         [
             (_multiply, (
                 0, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops,
-                result, stored.index(0), left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE,
-                PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
+                result, stored.index(0), left_ring, right_ring, full, free, m, n, k, length, parts, products, few,
+                SINGLE, PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
             (_multiply, (
                 1, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops,
-                result, stored.index(1), left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE,
-                PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
+                result, stored.index(1), left_ring, right_ring, full, free, m, n, k, length, parts, products, few,
+                SINGLE, PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
             (_feed, (
                 left, right, left_ring, right_ring, full, free, m, n, k, length, parts, products, left_one, right_one,

@@ -67,14 +67,10 @@ from prismm.cuda.kernels.fp64 import (
     two_sum,
     wide,
 )
+from prismm.cuda.native.kernels.finish import recompute_native
 from prismm.cuda.native.kernels.product import LARGE, TOP
 from prismm.cuda.residues.kernels.entries import magnitude_proves
-from prismm.cuda.residues.kernels.repair import (
-    BY_MAGNITUDE,
-    EXACT,
-    SPECIAL,
-    recompute_native,
-)
+from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL
 from prismm.cuda.residues.kernels.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)

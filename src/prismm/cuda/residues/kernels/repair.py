@@ -11,7 +11,7 @@ Programs walk over the words of flags, a bit a tile. A word without flags costs 
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.exact import exact_value, exact_value_in, ieee_value, ieee_value_in, limb_numbers
+from prismm.cuda.kernels.exact import exact_value, ieee_value
 from prismm.cuda.kernels.expansion import expand, round_expansion
 from prismm.cuda.kernels.fp64 import (
     EXPONENT,
@@ -19,10 +19,8 @@ from prismm.cuda.kernels.fp64 import (
     LOW32,
     STATISTICS,
     bit_number,
-    nothing,
     wide,
 )
-from prismm.cuda.kernels.overflow import cannot_overflow
 from prismm.cuda.residues.kernels.join_exact import (
     RAW,
     REAL,
@@ -238,63 +236,6 @@ def _finish_tile(
                             k, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
                         )  # fmt: skip
     return others
-
-
-@triton.jit(
-    do_not_specialize=[
-        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "total", "chunks", "programs",
-        "most",
-    ]
-)  # fmt: skip
-def finish_native(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, found, m, n, k, total, chunks, programs,
-    most, PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
-    """Set the entries of a native product that are not finite, or so large that rounding may have hidden that the
-    exact ones overflow. out: contiguous, so many real numbers in so many chunks. counts: as for `finish`. LANES > 0:
-    nothing is read where `overflow.cannot_overflow` says so.
-
-    A sum of K products, all of whose partial sums are finite, is rounded 2K times at most, each time by half an ulp of
-    the largest number at most: by less than K·2^104 in float32, K·2^971 in float64. From fewer than 2^23 terms, or
-    2^52, that hides no overflow of a number below 2^127, or 2^1023.
-    """
-    LARGE: tl.constexpr = 8.98846567431158e307 if PRECISION == 53 else 1.7014118346046923e38
-    if LANES > 0:
-        if cannot_overflow(found, programs, most, PRECISION, LANES):
-            chunks = 0
-    lanes = tl.arange(0, CHUNK)
-    for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
-        first = wide(chunk) * CHUNK
-        value = tl.load(out + first + lanes, mask=lanes < total - first, other=0.0)
-        if tl.max((~(tl.abs(value) < LARGE)).to(tl.int32), 0) > 0:
-            for position in range(first, tl.minimum(first + CHUNK, wide(total))):
-                at = wide(position)
-                one = tl.load(out + at)
-                # Negated, so that NaN is recomputed as well.
-                if ~(tl.abs(one) < LARGE):
-                    entry, part = at // PARTS, (at % PARTS).to(tl.int32)
-                    row = entry // n
-                    batch, i, j = row // m, row % m, entry % n
-                    recompute_native(
-                        a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step, out + at,
-                        counts, k, part, tl.arange(0, BLOCK), limb_numbers(), PRECISION, PARTS,
-                    )  # fmt: skip
-
-
-@triton.jit
-def recompute_native(
-    a, a_step, b, b_step, target, counts, k, part, lanes, index, PRECISION: tl.constexpr, PARTS: tl.constexpr
-):  # fmt: skip
-    """Set an entry of a native product, of a row and a column of k elements: what the defining sum gives where it meets
-    Inf or NaN, else its exact value, rounded. lanes, index: as of `exact_sums`.
-    """
-    value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
-    path = nothing() + SPECIAL
-    if value == 0.0:
-        value = exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS, PRECISION)
-        path = nothing() + EXACT
-    tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit
