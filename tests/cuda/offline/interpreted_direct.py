@@ -13,7 +13,7 @@ from prismm.core.bounds import ConventionalBound
 from prismm.cuda.device import COUNTS, Device
 from prismm.cuda.native.kernels import product as direct
 from prismm.cuda.native.kernels import product_sm90 as direct_sm90
-from prismm.cuda.native.kernels import settle
+from prismm.cuda.native.kernels import repair
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
 from prismm.cuda.residues.kernels import product_sm90
 from prismm.formats import FP32, FP64
@@ -147,7 +147,7 @@ def one_of_many(tile) -> int:
 
 
 def main(share: str = "0/1") -> None:
-    interpret(product_sm90, direct, direct_sm90, settle)
+    interpret(product_sm90, direct, direct_sm90, repair)
     part, parts = map(int, share.split("/"))
     every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.times(8 if x == "float64" else 4)]
     cases: list = []

@@ -8,7 +8,7 @@ import itertools
 
 from prismm.cuda.native.kernels import product as direct
 from prismm.cuda.native.kernels import product_sm90 as direct_sm90
-from prismm.cuda.native.kernels import settle
+from prismm.cuda.native.kernels import repair
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
 from prismm.cuda.residues.kernels import product_sm90
 from prismm.testing import SPECIAL
@@ -29,7 +29,7 @@ def split(tile, k: int, length: int) -> Split:
 
 
 def main() -> None:
-    interpret(product_sm90, direct, direct_sm90, settle)
+    interpret(product_sm90, direct, direct_sm90, repair)
     cases: list = []
     some = [TILES[0], TILES[4], TILES[5]]
     for turn, (tile, dtype, extents) in enumerate(itertools.product(some, ("float64", "float32"), EXTENTS)):

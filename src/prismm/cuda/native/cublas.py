@@ -81,7 +81,7 @@ def finish_native(
     device: Device,
     found: BufferView | None = None,
 ) -> None:
-    """Settle the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
+    """Repair the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
     `prove`.
     """
     from prismm.cuda.native.kernels import finish

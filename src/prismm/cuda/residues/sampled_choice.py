@@ -120,7 +120,7 @@ class _Voters:
         tied: where that is so: no bits but all decide.
         need: bits of each side with which the kernel takes a system to decide the entry.
         size: exponent of the entry.
-        open: where it is not decided in units of its own products either, as far as sums in units of rows tell.
+        hard: where it is not decided in units of its own products either, as far as sums in units of rows tell.
         deep: where no way to balance operands is expected to help (`kernels.balance.too_wide`).
     """
 
@@ -131,7 +131,7 @@ class _Voters:
     tied: NDArray[np.bool_]
     need: Integers
     size: Integers
-    open: NDArray[np.bool_]
+    hard: NDArray[np.bool_]
     deep: NDArray[np.bool_]
 
     def spare_bits(self, rooms: Integers) -> Integers:
@@ -180,9 +180,9 @@ def choose(
     rooms = np.array([room(moduli) - max(work.terms - 1, 0).bit_length() for moduli in systems])
     voters = _votes(rows, columns, entries, work.precision, int(rooms[-1]))
     undecided = float(voters.undecided.mean())
-    open_ = float(voters.open.mean())
+    hard = float(voters.hard.mean())
     if not work.many:
-        return Choice((), False, False, 1.0, open_)
+        return Choice((), False, False, 1.0, hard)
     again = np.array([work.again(moduli) for moduli in systems])
     near = float(voters.near.mean())
     more = 2 * (rooms // 2 + np.where(rooms // 2 >= WELL_ROUNDED, _spared_bits(rows, columns, work.terms) // 2, 0))
@@ -207,8 +207,8 @@ def choose(
             if takes.min() < best:
                 best, found, balance, share = float(takes.min()), int(takes.argmin()), x, 1.0
     if found < 0:
-        return Choice((), measured, False, 1.0, open_)
-    still = share * open_ / max(undecided, open_, 1e-9)
+        return Choice((), measured, False, 1.0, hard)
+    still = share * hard / max(undecided, hard, 1e-9)
     bits = voters.spare_bits(more) if balance < 0 else _spare_bits(extents, voters, balance, rooms, work.precision)
     left = voters.left(bits)
     # Once more by the most moduli where that is expected to be worth it.

@@ -1,5 +1,5 @@
 """What follows a native product: its entries that are not finite, or so large that rounding may have hidden an overflow
-of the exact ones, are settled. They are called suspicious here.
+of the exact ones, are repaired. They are called suspicious here.
 
 Programs walk over the result in tiles. An ordinary tile costs the 8 bytes of an entry, and nothing else. Where a tile
 has a few suspicious entries, they are recomputed one by one: what IEEE's sum gives where it meets Inf or NaN, else the
@@ -36,8 +36,8 @@ from prismm.cuda.kernels.fp64 import bit_number, float_of, magnitude_word, nothi
 from prismm.cuda.kernels.overflow import TOP, cannot_overflow
 from prismm.cuda.residues.kernels.repair import EXACT, SPECIAL
 
-MARKS = tl.constexpr(63)
-"""Groups of a program's tiles that are marked apart."""
+FLAGS = tl.constexpr(63)
+"""Groups of a program's tiles that are flagged apart."""
 
 FEW = tl.constexpr(4)
 """Suspicious entries of a matrix in a tile that are recomputed one by one. A tile's products are predicted to take as
@@ -83,7 +83,7 @@ def finish_native(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
-    """Settle the suspicious entries of a native product. out: contiguous, so many rows in all matrices together, in so
+    """Repair the suspicious entries of a native product. out: contiguous, so many rows in all matrices together, in so
     many tiles of ROWS by COLUMNS real numbers, of which so many lie across. counts: as for
     `residues.kernels.repair.finish`. LANES > 0: nothing is read where `overflow.cannot_overflow` says so.
 
@@ -96,20 +96,20 @@ def finish_native(
     i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     width = wide(n) * PARTS
     # A bit stands for so many of the program's tiles. A call among the loads would keep their registers.
-    marks, one = nothing(), nothing() + 1
+    flags, one = nothing(), nothing() + 1
     start, step = tl.program_id(0), tl.num_programs(0)
     share = tl.cdiv(tiles - start, step)
-    group = tl.cdiv(share, MARKS)
+    group = tl.cdiv(share, FLAGS)
     for number in range(share):
         tile = start + number * step
         first, column = wide(tile // across) * ROWS, wide(tile % across) * COLUMNS
         inside = (i < rows - first)[:, None] & (j < width - column)[None, :]
         value = tl.load(out + (first * width + column) + (i[:, None] * width + j[None, :]), mask=inside, other=0.0)
         found_some = tl.max(is_suspicious(value, PRECISION).to(tl.int32))
-        marks |= tl.where(found_some > 0, one << (number // group), 0)
-    while marks != 0:
-        lowest = marks & -marks
-        marks = marks ^ lowest
+        flags |= tl.where(found_some > 0, one << (number // group), 0)
+    while flags != 0:
+        lowest = flags & -flags
+        flags = flags ^ lowest
         begin = bit_number(lowest).to(tl.int32) * group
         for number in range(begin, tl.minimum(begin + group, share)):
             tile = start + number * step
@@ -117,19 +117,19 @@ def finish_native(
             end, last = tl.minimum(first + ROWS, rows), tl.minimum(column + COLUMNS, width)
             for top in range(first, end, HEIGHT):
                 for side in range(column, last, WIDTH):
-                    _settle(
+                    _repair_tile(
                         a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, wide(m), width, k, top,
                         end, side, last, PRECISION, PARTS, HEIGHT, WIDTH, DEPTH, BLOCK, DENSE,
                     )  # fmt: skip
 
 
 @triton.jit(noinline=True)
-def _settle(
+def _repair_tile(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, width, k, top, end, side, last,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr,
     BLOCK: tl.constexpr, DENSE: tl.constexpr,
 ):  # fmt: skip
-    """Settle the suspicious entries of a tile: of rows top, …, end - 1 of all matrices, HEIGHT at most, and real
+    """Repair the suspicious entries of a tile: of rows top, …, end - 1 of all matrices, HEIGHT at most, and real
     numbers side, …, last - 1 of them, WIDTH at most. It has registers of its own, apart from those of ordinary tiles.
     """
     row, column = top + tl.arange(0, HEIGHT), side + tl.arange(0, WIDTH)
@@ -148,13 +148,13 @@ def _settle(
                 )  # fmt: skip
                 special = sums - sums != 0.0
                 if PRECISION == 53:
-                    settled = asked & (special | (tl.abs(tl.abs(sums) - SCALED_TOP) > error))
-                    tl.store(place, sums * UP * UP, mask=settled)
+                    repaired = asked & (special | (tl.abs(tl.abs(sums) - SCALED_TOP) > error))
+                    tl.store(place, sums * UP * UP, mask=repaired)
                 else:
-                    settled = asked & (special | (tl.abs(tl.abs(sums) - TOP) > error))
-                    tl.store(place, sums.to(tl.float32), mask=settled)
-                count_special(counts, tl.sum((settled & special).to(tl.int32)))
-                left = left & ~settled
+                    repaired = asked & (special | (tl.abs(tl.abs(sums) - TOP) > error))
+                    tl.store(place, sums.to(tl.float32), mask=repaired)
+                count_special(counts, tl.sum((repaired & special).to(tl.int32)))
+                left = left & ~repaired
     number = tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     at = tl.min(tl.where(left, number, HEIGHT * WIDTH))
     while at < HEIGHT * WIDTH:

@@ -1,7 +1,7 @@
 """A conventional product in one kernel: float64's matrix instructions, a non-finite check of the result, one store.
 
 Products of small matrices are over before a second kernel that looks for entries that are not finite has begun.
-Here a tile is checked in registers, and its uncertified entries are settled once it has been stored (`settle`).
+Here a tile is checked in registers, and its uncertified entries are repaired once it has been stored (`repair`).
 
 Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
 float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, and
@@ -28,7 +28,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from prismm.cuda.kernels.fp64 import even, wide
-from prismm.cuda.native.kernels.settle import settle_double, settle_single
+from prismm.cuda.native.kernels.repair import repair_double, repair_single
 
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""
@@ -104,9 +104,9 @@ def multiply_directly(
     EVEN: gl.constexpr, PARTED: gl.constexpr,
 ):  # fmt: skip
     """out, contiguous, of a batch (program axis 2) = AB, tiles of columns along axis 0, of rows along axis 1. counts:
-    as for `repair.finish`; few: as for `settle.settle_double`. ACROSS: the axis along which elements are neighbours;
-    UP, ALONG: warps of a tile; EVEN: whether the inner dimension is a multiple of 16. (It is never known to be 1, of
-    which the compiler makes a mess.)
+    as for `residues.kernels.repair.finish`; few: as for `repair.repair_double`. ACROSS: the axis along which elements
+    are neighbours; UP, ALONG: warps of a tile; EVEN: whether the inner dimension is a multiple of 16. (It is never
+    known to be 1, of which the compiler makes a mess.)
 
     PARTED: of the inner dimension in so many parts of a length, numbered faster than matrices of the batch; out: their
     sums, in float64; row_tops, column_tops, tops: as for `split_k.add_parts`.
@@ -205,11 +205,11 @@ def multiply_directly(
     else:
         if gl.max(gl.max(recomputed.to(gl.int32), 1), 0) > 0:
             if PRECISION == 53:
-                settle_double(
+                repair_double(
                     a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, few, ROWS, COLUMNS, WARPS
                 )  # fmt: skip
             else:
-                settle_single(
+                repair_single(
                     a, a_row, a_step, b, b_column, b_step, out, counts, sums, error, row, column, i0, j0, m, n, k,
                     ROWS, COLUMNS, WARPS,
                 )  # fmt: skip

@@ -32,7 +32,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from prismm.cuda.kernels.fp64 import magnitude_word, wide
 from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows
-from prismm.cuda.native.kernels.settle import settle_double, settle_single
+from prismm.cuda.native.kernels.repair import repair_double, repair_single
 from prismm.cuda.residues.kernels.product_sm90 import grouped, next_stage
 
 EDGE, STRIP = 64, 8
@@ -256,7 +256,7 @@ def _multiply(
             if doubtful:
                 if not SINGLE:
                     recomputed = ~(gl.abs(value) < LARGE)
-                # By threads, not TMA: `settle` reads these entries back, which a copy under way may not have
+                # By threads, not TMA: `repair_double` reads these entries back, which a copy under way may not have
                 # written.
                 target = out + wide(t) * m * n
                 gl.store(
@@ -265,12 +265,12 @@ def _multiply(
                 )  # fmt: skip
                 left, right = a + wide(t) * a_batch, b + wide(t) * b_batch
                 if SINGLE:
-                    settle_single(
+                    repair_single(
                         left, a_row, a_step, right, b_column, b_step, target, counts, sums, error, row, column, i0, j0,
                         m, n, k, EDGE, EDGE, 4,
                     )  # fmt: skip
                 else:
-                    settle_double(
+                    repair_double(
                         left, a_row, a_step, right, b_column, b_step, target, counts, i0, j0, m, n, k, few, EDGE,
                         EDGE, 4,
                     )  # fmt: skip
@@ -287,7 +287,8 @@ def multiply_by_groups(
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr, ACROSS: gl.constexpr,
     EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
-    """out, contiguous, of so many products = AB. counts: as for `repair.finish`; few: for `settle.settle_double`.
+    """out, contiguous, of so many products = AB. counts: as for `residues.kernels.repair.finish`; few:
+    for `repair.repair_double`.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, 64, 16), or (batch, terms, vectors) in (1, 16,
     64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32. The

@@ -1,4 +1,4 @@
-"""Entries of a tile that a program stored as NaN because they are uncertified: as `finish` settles suspicious ones, in
+"""Entries of a tile that a program stored as NaN because they are uncertified: as `finish` repairs suspicious ones, in
 Gluon, for kernels that check their own tiles.
 
 Few of a part of the tile are recomputed one by one. Many float64 entries are multiplied again from scaled operands, and
@@ -28,15 +28,15 @@ from prismm.cuda.native.kernels.finish import (
 _DEPTH = gl.constexpr(16)
 """Inner dimension of an instruction."""
 _DOUBLE, _SINGLE = gl.constexpr(0x7FF8000000000001), gl.constexpr(0x7FC00001)
-"""Patterns of NaN that is the result, not a mark."""
+"""Patterns of NaN that is the result, not a flag."""
 
 
 @gluon.jit
-def settle_double(
+def repair_double(
     a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, few, ROWS: gl.constexpr,
     COLUMNS: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Settle the float64 entries of a tile of out, contiguous, that so many warps stored as NaN. a, b, counts: as for
+    """Repair the float64 entries of a tile of out, contiguous, that so many warps stored as NaN. a, b, counts: as for
     `finish.recompute_native`. few: entries of a part that are recomputed one by one.
     """
     HEIGHT: gl.constexpr = min(ROWS, 16 * WARPS)
@@ -50,40 +50,40 @@ def settle_double(
     gl.thread_barrier()  # others of them stored what is read here
     for part in range((ROWS // HEIGHT) * (COLUMNS // WIDTH)):
         top, side = i0 + part // (COLUMNS // WIDTH) * HEIGHT, j0 + part % (COLUMNS // WIDTH) * WIDTH
-        marked = _marks(out, top + within_row, side + within_column, m, n)
-        if gl.sum(marked.to(gl.int32).reshape([HEIGHT * WIDTH]), 0) > few:
+        flagged = _is_flagged(out, top + within_row, side + within_column, m, n)
+        if gl.sum(flagged.to(gl.int32).reshape([HEIGHT * WIDTH]), 0) > few:
             _multiply_again(
                 a, a_row, a_step, b, b_column, b_step, out, counts, top, side, m, n, k, HEIGHT, WIDTH, WARPS
             )  # fmt: skip
             gl.thread_barrier()
-        marked = _marks(out, top + within_row, side + within_column, m, n)
-        at = gl.min(gl.where(marked, number, HEIGHT * WIDTH).reshape([HEIGHT * WIDTH]), 0)
+        flagged = _is_flagged(out, top + within_row, side + within_column, m, n)
+        at = gl.min(gl.where(flagged, number, HEIGHT * WIDTH).reshape([HEIGHT * WIDTH]), 0)
         while at < HEIGHT * WIDTH:
             at_row, at_column = wide(top + at // WIDTH), wide(side + at % WIDTH)
             recompute_native(
                 a + at_row * a_row, a_step, b + at_column * b_column, b_step, out + at_row * n + at_column, counts, k,
                 0, lanes, index, 53, 1,
             )  # fmt: skip
-            at = gl.min(gl.where(marked & (number > at), number, HEIGHT * WIDTH).reshape([HEIGHT * WIDTH]), 0)
+            at = gl.min(gl.where(flagged & (number > at), number, HEIGHT * WIDTH).reshape([HEIGHT * WIDTH]), 0)
 
 
 @gluon.jit
-def settle_single(
+def repair_single(
     a, a_row, a_step, b, b_column, b_step, out, counts, sums, error, row, column, i0, j0, m, n, k, ROWS: gl.constexpr,
     COLUMNS: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Settle the float32 entries of a tile of out, of these rows and columns, that were stored as NaN, by float64 sums,
-    which err by so much at most. Other arguments: as for `settle_double`.
+    """Repair the float32 entries of a tile of out, of these rows and columns, that were stored as NaN, by float64 sums,
+    which err by so much at most. Other arguments: as for `repair_double`.
     """
     inside = (row < m)[:, None] & (column < n)[None, :]
     special = sums - sums != 0.0
-    settled = special | (gl.abs(sums) - error > TOP)
+    repaired = special | (gl.abs(sums) - error > TOP)
     value = sums.to(gl.float32)
     pattern = value.to(gl.int32, bitcast=True) * 0 + _SINGLE
     value = gl.where(value != value, pattern.to(gl.float32, bitcast=True), value)
-    gl.store(out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=settled & inside)
+    gl.store(out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=repaired & inside)
     count_special(counts, gl.sum((special & inside).to(gl.int32).reshape([ROWS * COLUMNS]), 0))
-    left = ~settled & ~(gl.abs(sums) + error < TOP) & inside
+    left = ~repaired & ~(gl.abs(sums) + error < TOP) & inside
     if gl.max(left.to(gl.int32).reshape([ROWS * COLUMNS]), 0) > 0:
         lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
         index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
@@ -101,8 +101,8 @@ def settle_single(
 
 
 @gluon.jit
-def _marks(out, row, column, m, n):
-    """Which float64 entries are marked."""
+def _is_flagged(out, row, column, m, n):
+    """Which float64 entries are flagged."""
     inside = (row < m)[:, None] & (column < n)[None, :]
     value = gl.load(out + row.to(gl.int64)[:, None] * n + column[None, :], mask=inside, other=0.0)
     return (value != value) & (bits_of(value) != _DOUBLE)
@@ -113,7 +113,7 @@ def _multiply_again(
     a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, HEIGHT: gl.constexpr, WIDTH: gl.constexpr,
     WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Settle what sums as of `finish._multiply_again` decide of the marked entries of a part of a tile, in float64."""
+    """Repair what sums as of `finish._multiply_again` decide of the flagged entries of a part of a tile, in float64."""
     MMA: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [WARPS, 1], [16, 8])
     OF_A: gl.constexpr = gl.DotOperandLayout(0, MMA, 1)
     OF_B: gl.constexpr = gl.DotOperandLayout(1, MMA, 1)
@@ -138,9 +138,9 @@ def _multiply_again(
     row, column = i0 + gl.arange(0, HEIGHT, gl.SliceLayout(1, MMA)), j0 + gl.arange(0, WIDTH, gl.SliceLayout(0, MMA))
     special = sums - sums != 0.0
     far = gl.abs(gl.abs(sums) - SCALED_TOP) > error + NEAR
-    settled = _marks(out, row, column, m, n) & (special | far)
+    repaired = _is_flagged(out, row, column, m, n) & (special | far)
     value = sums * UP * UP
     value = gl.where(value != value, float_of(bits_of(value) * 0 + _DOUBLE), value)
-    gl.store(out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=settled)
-    how_many = gl.sum((settled & special).to(gl.int32).reshape([HEIGHT * WIDTH]), 0)
+    gl.store(out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=repaired)
+    how_many = gl.sum((repaired & special).to(gl.int32).reshape([HEIGHT * WIDTH]), 0)
     count_special(counts, how_many)
