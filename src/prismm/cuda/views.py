@@ -49,6 +49,11 @@ class Vectors:
         """Real numbers an element holds."""
         return 2 if self.buffer.dtype.is_complex else 1
 
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """`strides`, but 0 from a matrix to the next where one serves the whole batch, whatever its tensor's stride."""
+        return (self.strides[0] if self.batch > 1 else 0, *self.strides[1:])
+
     def even(self, step: int) -> bool:
         """Whether these are multiples of 16, for `cuda.kernels.fp64.even`: real numbers from a matrix to the next and
         along a step (1: to the next vector, 2: within one), and elements along the other one, which are neighbours.

@@ -87,6 +87,6 @@ def main(architecture: str, dtype: str, layout: str) -> None:
             steps = re.findall(r"cp\.async\.wait_group\s+(?!0)\S+(.*?)cp\.async\.c", compiled.asm["ptx"], re.DOTALL)
             found = {"tile": str(tile), "kernel": kernel, "parted": split is not None, **told(compiled)}
             found["steps"] = len(steps) == tile.stages and all(step.count("bar.sync") == 1 for step in steps)
-            # Not the loop of what is multiplied again, an instruction a time.
+            # The loop that repairs entries has few matrix instructions, and is not counted.
             found["spilled"] = sum(spilled(loop) for loop in inner_loops(compiled) if loop.count("DMMA") > 4)
             tell([kernel, str(tile), found["parted"]], **found, copies=len(copies), wide=copies.count("0x10"))

@@ -1,4 +1,5 @@
-"""What follows a native product, in the interpreter, against exact arithmetic; tells what is wrong with each result.
+"""Repairs of native products (`native.kernels.finish`) in the interpreter, against exact arithmetic: how many entries
+of each product are wrong.
 
 python -m tests.cuda.harness.interpreter finish dtype
 """
@@ -37,7 +38,9 @@ def real(a, b):
 
 
 def judged(c, product, a, b, u):
-    """(wrong entries, settled ones that are not RN(exact)) of the product of two matrices: parts side by side."""
+    """(how many entries of a product are wrong, and how many of the suspicious ones are not RN(exact)); a complex entry
+    is two real ones, side by side.
+    """
     a, b = real(a, b)
     rounded = correctly_rounded(a, b)
     same = (c == rounded) | (np.isnan(c) & np.isnan(rounded))
@@ -79,7 +82,7 @@ def settle(name, a, b, turned=(False, False), device=DEVICE, expected=None):
     found = [judged(*each, *pair, u) for *each, pair in zip(c, product, pairs, strict=True)]
     wrong, other = (sum(one) for one in zip(*found, strict=True))
     suspicious = ~(np.abs(product) < (2.0**1023 if u == 2.0**-53 else 2.0**127))
-    # What was not settled at once is what RN(exact) is.
+    # Entries that no tile repairs are RN(exact).
     if expected is not None:
         wrong += exact != (int(suspicious.sum()) - special if expected == "all" else expected)
     if expected == "all":

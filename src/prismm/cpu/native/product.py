@@ -148,11 +148,18 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
             flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
             return small if float(np.dot(flat, flat)) < math.inf else None
     with np.errstate(all="ignore"):
-        # Of long sums the operands alone decide, so none is made in vain.
-        if _long(a.shape[1], a.dtype):
-            return np.matmul(a, b) if _small(a, b) else None
-        c: NDArray[Any] = np.matmul(a, b)
-        return c if _ordinary(a, b, c) else None
+        return _multiplied(a, b)
+
+
+def _multiplied(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any] | None:
+    """a @ b of one element type, or None where that asks for a closer look, for callers that have silenced warnings. Of
+    long sums the operands alone decide, so none is made in vain.
+    """
+    long = _long(a.shape[-1], a.dtype)
+    if long and not _small(a, b):
+        return None
+    c: NDArray[Any] = np.matmul(a, b, out=out)
+    return c if long or squares(c) < math.inf else None
 
 
 CACHED = 1 << 16
@@ -166,8 +173,7 @@ def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray
     """The same of a batch; of many small products each worker takes some."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[0] * a.shape[1] * b.shape[2] <= CACHED:
         with np.errstate(all="ignore"):
-            whole: NDArray[Any] = np.matmul(a, b)
-            return whole if _ordinary(a, b, whole) else None
+            return _multiplied(a, b)
     c: NDArray[Any] = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
     step = max(1, CACHED // (a.shape[1] * b.shape[2]))
     odd: list[int] = []
@@ -176,7 +182,7 @@ def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray
         part = slice(p, p + step)
         with np.errstate(all="ignore"):
             # One odd piece sends all to a closer look, so the rest need not be multiplied.
-            if not odd and not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
+            if not odd and _multiplied(a[part], b[part], c[part]) is None:
                 odd.append(p)
 
     alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE

@@ -13,7 +13,7 @@ def recompute_uncertified(
     """Set those of first, …, end - 1 of a contiguous matrix of n columns. a, b, counts, lanes, index: as for
     `finish.recompute_native`.
     """
-    tl.debug_barrier()  # others of the program stored what is read here
+    tl.debug_barrier()  # other threads stored the entries that this one loads
     for position in range(first, end):
         one = tl.load(out + position)
         if one != one:

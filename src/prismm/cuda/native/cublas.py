@@ -45,12 +45,11 @@ def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> 
     """
     import torch
 
-    (batch, row, column), (right_batch, right_column, right_row) = a.strides, b.strides
+    right_batch, right_column, right_row = b.steps
     workspace = program.allocate(torch.uint8, cublas.WORKSPACE)
     gemm = cublas.Gemm(
-        # A matrix that is broadcast has a batch step of 0, whatever its tensor's stride says.
-        a.buffer, b.buffer, out.buffer, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
-        (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
+        a.buffer, b.buffer, out.buffer, (out.batch, out.m, out.n, a.terms), a.steps,
+        (right_batch, right_row, right_column), workspace,
     )  # fmt: skip
     gemm.call  # noqa: B018 - raises
     program.gemm(gemm)
@@ -100,9 +99,7 @@ def finish_native(
     height = TILES[tall, wide][1]
     across = -(-width // wide)
     tiles = -(-rows // tall) * across
-    a_strides, b_strides = (
-        tuple(parts * step for step in (x.strides[0] if x.batch > 1 else 0, *x.strides[1:])) for x in (a, b)
-    )
+    a_strides, b_strides = (tuple(parts * step for step in x.steps) for x in (a, b))
     program.launch(
         # Without a proof any pointer will do: LANES = 0 compiles its reading out.
         finish.finish_native, (min(PROGRAMS * device.programs, tiles),), a.buffer.reals(), *a_strides, b.buffer.reals(),

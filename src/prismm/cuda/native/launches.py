@@ -22,10 +22,8 @@ __all__ = ["multiply_by_a_vector", "multiply_directly", "multiply_in_parts"]
 
 _LONGEST = 1 << 39
 """Bytes from a row or matrix to the next; 2^40 are beyond TMA."""
-_FEW, _EVERY = 4, 1 << 30
-"""Uncertified entries of a part of a tile that are recomputed one by one: where that takes no longer than its products
-are predicted to, and always.
-"""
+_EVERY = 1 << 30
+"""More uncertified entries than a part of a tile has, so that all are recomputed one by one."""
 _ADDED = 2048
 """Sums of parts that a program adds at a time."""
 _READ, _CACHED, _LONG, _MANY = 4096, 48 << 20, 4096, 4096
@@ -75,8 +73,8 @@ def _multiply(
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
     # No contraction of products and sums: the bound counts the roundings that the source shows.
     program.launch(
-        direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
-        out.m, out.n, a.terms, split.length, split.parts, _EVERY if exactly else _FEW,
+        direct.multiply_directly, grid, a.buffer, *a.steps, b.buffer, *b.steps, out.buffer, counts, *tops,
+        out.m, out.n, a.terms, split.length, split.parts, _few(exactly),
         PRECISION=24 if single else 53, ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages,
         ACROSS_A=1 if a.strides[2] == 1 else 0, ACROSS_B=0 if b.strides[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
         EVEN=even, PARTED=split.parts > 1, num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
@@ -109,16 +107,11 @@ def multiply_in_parts(
         entries = max(16, _ADDED // together)
         of_tops = max(32, min(1024, 1 << (parts * tiles - 1).bit_length())) if single else 32
         program.launch(
-            split_k.add_parts, (-(-out.m * out.n // entries), out.batch), a.buffer, *_strides(a), b.buffer,
-            *_strides(b), out.buffer, sums, *tops, counts, out.m, out.n, a.terms, parts, tiles,
+            split_k.add_parts, (-(-out.m * out.n // entries), out.batch), a.buffer, *a.steps, b.buffer,
+            *b.steps, out.buffer, sums, *tops, counts, out.m, out.n, a.terms, parts, tiles,
             PRECISION=24 if single else 53, ENTRIES=entries, TOGETHER=together, ONE=parts <= together, TOPS=of_tops,
             ONE_OF_TOPS=parts * tiles <= of_tops, LANES=LANES, num_warps=8, enable_fp_fusion=False,
         )  # fmt: skip
-
-
-def _strides(x: Vectors) -> tuple[int, int, int]:
-    """From a matrix to the next, none where one serves all, from a vector to the next, and within one."""
-    return (x.strides[0] if x.batch > 1 else 0, *x.strides[1:])
 
 
 def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: BufferView) -> None:
@@ -129,8 +122,8 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     size, count = matrix.buffer.dtype.itemsize, matrix.batch * matrix.vectors
     rows, block, warps, stages = _rows_at_a_time(count, matrix.terms, size)
     one = matrix.terms <= block
-    of_batch, of_row, _ = _strides(matrix)
-    of_x, _, x_step = _strides(x)
+    of_batch, of_row, _ = matrix.steps
+    of_x, _, x_step = x.steps
     together = 16 // size
     # Vectors of 16 bytes need rows, matrices and lengths alike to be multiples of that.
     if matrix.terms % together or of_row % together or of_batch % together:
@@ -209,6 +202,13 @@ def tiled(
     return Tiled(place, sizes, (matrix, row, 1), box, layout)
 
 
+def _few(exactly: bool) -> int:
+    """Uncertified entries of a part of a tile that are recomputed one by one."""
+    from prismm.cuda.native.kernels.finish import FEW
+
+    return _EVERY if exactly else FEW.value
+
+
 def _multiply_by_groups(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split,
     tops: tuple[BufferView, BufferView, BufferView], device: Device, exactly: bool,
@@ -223,9 +223,9 @@ def _multiply_by_groups(
     tiles = -(-out.m // tile.rows) * -(-out.n // tile.columns) * out.batch
     # No program without a tile, as its consumers would wait for a first stage that never comes.
     program.launch(
-        kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *_strides(a), b.buffer, *_strides(b),
+        kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *a.steps, b.buffer, *b.steps,
         out.buffer, counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch,
-        int(a.batch == 1), int(b.batch == 1), _EVERY if exactly else _FEW, SINGLE=single,
+        int(a.batch == 1), int(b.batch == 1), _few(exactly), SINGLE=single,
         PARTED=split.parts > 1, LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] == 1,
         DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE, EDGE=kernel.EDGE, DEPTH=tile.depth,
         STAGES=tile.stages, STRIP=kernel.STRIP, enable_fp_fusion=False, **kernel.LAUNCH,

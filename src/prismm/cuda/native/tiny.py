@@ -120,7 +120,7 @@ def multiply_tiny(
     fused = single or mode == tiny.NATIVE.value
     where, together = [], []
     for x in (a, b):
-        steps = tuple(parts * step for step in (x.strides[0] if x.batch > 1 else 0, *x.strides[1:]))
+        steps = tuple(parts * step for step in x.steps)
         where.append((x.buffer.reals(), *steps))
         along = 16 // x.buffer.reals().dtype.itemsize
         apart = steps[0], steps[1] if x.strides[2] == 1 else steps[2]

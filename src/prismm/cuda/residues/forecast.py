@@ -35,7 +35,7 @@ GROUPS = 8
 PRODUCTS, ELEMENTS = 1 << 23, 1 << 19
 """The most products of a sample, and elements of each operand whose extents are read where operands are balanced."""
 
-AT_ONCE, SINGLES, MANY_OF_ROWS = 8, 64, 3 * MANY_UNCERTIFIED / (8 * 128)
+AT_ONCE, SINGLES, MANY_OF_ROWS = 8, 64, 3 * MANY_UNCERTIFIED / (UNCERTIFIED_ROWS * 128)
 """Of `kernels.strips`: where more than so many entries a program are left, and such a share of all, whole rows are
 summed.
 """

@@ -274,12 +274,10 @@ def join_sums(
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-flag_pitch // span[1]) * out.batch
-    # A broadcast operand stays where it is from one matrix of the batch to the next.
-    a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
         # Programs of repair are one warp each, so that 32 of them share a multiprocessor and hide one another's reads.
-        slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, a_batch, *a.strides[1:], b.buffer,
-        b_batch, *b.strides[1:], out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
+        slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, *a.steps, b.buffer,
+        *b.steps, out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
         a.terms, sums.row_pitch, sums.plane, sums.blocks, flag_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
@@ -339,16 +337,16 @@ def _recompute_flagged(
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
     # Without C any pointer will do: ADDEND keeps the kernel from reading it.
     source = addend or out
-    a_strides, b_strides, strides, c_strides = (
+    strides, c_strides = (
         # Kernels see real numbers, of which a complex element has two, so all its steps count twice.
         tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides)
-        for some in (a, b, out, source)
+        for some in (out, source)
     )
-    a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
+    a_steps, b_steps = (tuple(x.parts * step for step in x.steps) for x in (a, b))
     programs, span = walked(flags, device)
     program.launch(
-        recompute.recompute_slices, (programs,), a.buffer.reals(), a_batch, *a_strides[1:], b.buffer.reals(), b_batch,
-        *b_strides[1:], out.buffer.reals(), *strides,
+        recompute.recompute_slices, (programs,), a.buffer.reals(), *a_steps, b.buffer.reals(),
+        *b_steps, out.buffer.reals(), *strides,
         source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
         sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,
         a.terms, sums.row_pitch, sums.plane, sums.blocks, flags.shape[3], out.batch, left.batch, right.batch,

@@ -5,8 +5,8 @@ product; single flagged entries by a program of their own. Either sum errs by le
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
 in any order, and one without any nonzero product is 0. Then one rounding, to infinity where the sum is as large. Where
 64 times that error leaves undecided whether the entry overflows, or where a target asks for more (EXACT), the entry is
-summed exactly
-(`repair.exact_value`). In a tile |a||b| is taken for k times the largest magnitudes of a row and a column.
+summed exactly (`exact.exact_value`). In a tile |a||b| is taken for k times the largest magnitudes of a row and a
+column.
 
 A program reads the flags of 64 tiles at a time, 32 KiB of them, which a bit a tile sums up, and several share them
 where there are few: mostly none is set, and a check costs one read, whatever its size. Per repaired entry 8·k

@@ -2,8 +2,8 @@
 Gluon, for kernels that check their own tiles.
 
 Few of a part of the tile are recomputed one by one. Many float64 entries are multiplied again from scaled operands, and
-what those sums leave open is recomputed. Threads read their operands of the matrix instructions from global memory, as
-shared memory is full of what is copied ahead.
+what those sums leave uncertified is recomputed. Shared memory holds tiles that the kernel copied ahead, so threads load
+the operands of the matrix instructions from global memory.
 
 Float32 entries have been summed in float64 from operands as they are: those sums decide.
 """
@@ -47,7 +47,7 @@ def repair_double(
     within_row = gl.arange(0, HEIGHT, gl.SliceLayout(1, PLACED))
     within_column = gl.arange(0, WIDTH, gl.SliceLayout(0, PLACED))
     number = within_row[:, None] * WIDTH + within_column[None, :]
-    gl.thread_barrier()  # others of them stored what is read here
+    gl.thread_barrier()  # other threads stored the entries that this one loads
     for part in range((ROWS // HEIGHT) * (COLUMNS // WIDTH)):
         top, side = i0 + part // (COLUMNS // WIDTH) * HEIGHT, j0 + part % (COLUMNS // WIDTH) * WIDTH
         flagged = _is_flagged(out, top + within_row, side + within_column, m, n)
@@ -87,7 +87,7 @@ def repair_single(
     if gl.max(left.to(gl.int32).reshape([ROWS * COLUMNS]), 0) > 0:
         lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
         index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-        gl.thread_barrier()  # others of them stored what is read here
+        gl.thread_barrier()  # other threads stored the entries that this one loads
         for position in range(ROWS * COLUMNS):
             at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
             if (at_row < m) & (at_column < n):

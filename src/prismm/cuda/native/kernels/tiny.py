@@ -459,7 +459,7 @@ def _recompute_uncertified(
     limit_bits, MODE: gl.constexpr, PRECISION: gl.constexpr, PARTS: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """Set what is stored as NaN of the numbers start, …, end - 1."""
-    gl.thread_barrier()  # others stored what is read here
+    gl.thread_barrier()  # other threads stored the entries that this one loads
     SPAN: gl.constexpr = 32 * WARPS
     lanes = gl.arange(0, SPAN, gl.BlockedLayout([1], [32], [WARPS], [0]))
     index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))

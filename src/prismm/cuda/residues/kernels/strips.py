@@ -151,7 +151,8 @@ def _recompute_rows(
         tl.store(entry_flags + index, pending, mask=ours)
         tl.debug_barrier()
         for r0 in range(first, end, HEIGHT):
-            # In units of rows and columns; and then, or at once, each entry in its own unit, which takes longer.
+            # Sums in units of rows and columns come first. Entries that these do not decide, and all entries that many
+            # moduli left, are summed in units of their own, which takes longer.
             by_itself = far
             left = _flags_of_rows(entry_flags, r0, HEIGHT, WIDTH)
             while left > tl.where(by_itself, BY_THEMSELVES * many, many):
