@@ -53,7 +53,7 @@ def test_the_proof_holds_up_to_the_last_exponent():
 @pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ("float64", "float32", "complex128", "complex64"))
-def test_entries_that_overflow_are_settled_by_tiles_or_one_by_one(dtype):
+def test_entries_that_overflow_are_repaired_by_tiles_or_one_by_one(dtype):
     """In the interpreter, against exact arithmetic: infinite where RN(exact) is, else within the bound."""
     found = interpreted("finish", dtype)
     assert not [entry for entry in found if entry["wrong"]]

@@ -55,7 +55,7 @@ def judged(c, product, a, b, u):
     return int((~fine | (kept & (c != product))).sum()), int((~same & ~kept).sum())
 
 
-def settle(name, a, b, turned=(False, False), device=DEVICE, expected=None):
+def compare(name, a, b, turned=(False, False), device=DEVICE, expected=None):
     """Tell of operands (batch, ·, ·), of which one may be broadcast. expected: entries that are recomputed one by one,
     if known, or "all" but those that meet Inf or NaN.
     """
@@ -138,24 +138,24 @@ def main(dtype: str) -> None:
 
     huge = np.dtype(dtype).type(HUGE[precision])
     for shape, turned in (((33, 37, 21), (False, True)), ((5, 16, 70), (True, False)), ((40, 100, 3), (True, True))):
-        settle("near overflow", *hostile("near_overflow", dtype, shape), turned, expected=0)
+        compare("near overflow", *hostile("near_overflow", dtype, shape), turned, expected=0)
     # Tiles of many matrices, and operands that serve them all.
-    settle("near overflow", *hostile("near_overflow", dtype, (5, 18, 6), 5), expected=0)
-    settle("near overflow", hostile("near_overflow", dtype, (4, 17, 9))[0], normal(3, 17, 9) * huge)
+    compare("near overflow", *hostile("near_overflow", dtype, (5, 18, 6), 5), expected=0)
+    compare("near overflow", hostile("near_overflow", dtype, (4, 17, 9))[0], normal(3, 17, 9) * huge)
     for batch, m, k, n in ((1, 35, 19, 34), (1, 70, 1, 7), (2, 1, 33, 40), (3, 45, 2, 1), (1, 1, 5, 200)):
-        settle("overflow", normal(batch, m, k) * huge, normal(batch, k, n) * huge, expected=0 if k > 1 else None)
-    settle("threshold", *hostile("overflow_threshold", dtype, (8, 9, 3)), expected="all" if precision == 53 else None)
+        compare("overflow", normal(batch, m, k) * huge, normal(batch, k, n) * huge, expected=0 if k > 1 else None)
+    compare("threshold", *hostile("overflow_threshold", dtype, (8, 9, 3)), expected="all" if precision == 53 else None)
     if not whole:
-        settle("near threshold", *threshold_near(rng, dtype, 96, 21, 6, precision))
-        settle("near threshold", *threshold_near(rng, dtype, 96, 1, 6, precision))
+        compare("near threshold", *threshold_near(rng, dtype, 96, 21, 6, precision))
+        compare("near threshold", *threshold_near(rng, dtype, 96, 1, 6, precision))
     for shape in ((20, 18, 19), (33, 6, 5)):
-        settle("not finite", *spoiled(rng, dtype, precision, *shape), expected=0)
+        compare("not finite", *spoiled(rng, dtype, precision, *shape), expected=0)
     # Two entries in one tile, of real numbers and what is not finite.
     a, b = normal(1, 20, 12), normal(1, 12, 70)
     a[0, 7, 3], b[0, 3, 60] = huge, huge
-    settle("few", a, b, expected="all")
+    compare("few", a, b, expected="all")
     b[0, 3, 60] = np.inf
-    settle("few", a * np.dtype(dtype).type(2.0**-10), b, expected="all")
+    compare("few", a * np.dtype(dtype).type(2.0**-10), b, expected="all")
     # In one tile matrices with one, many and none.
     a, b = normal(5, 6, 20), normal(5, 20, 9)
     a[1] *= huge
@@ -163,5 +163,5 @@ def main(dtype: str) -> None:
     for matrix in (0, 3):
         a[matrix, 4] *= huge
         b[matrix, :, 2] *= huge
-    settle("some matrices", a, b, expected=4 if whole else 2)
-    settle("one by one", *hostile("near_overflow", dtype, (3, 8, 4)), device=PLAIN, expected="all")
+    compare("some matrices", a, b, expected=4 if whole else 2)
+    compare("one by one", *hostile("near_overflow", dtype, (3, 8, 4)), device=PLAIN, expected="all")
