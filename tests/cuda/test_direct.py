@@ -82,13 +82,12 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     assert len(found) == sum(tile.times(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 512, entry
-        # The code that repairs uncertified entries keeps numbers on the stack. The main loop
-        # keeps few.
+        # The code that repairs uncertified entries keeps numbers on the stack. The main loop keeps few.
         assert entry["spilled"] <= 24, entry
         assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
     for entry in grouped:
-        # The feeder, and the code that repairs uncertified entries, keep numbers on the stack. A main loop keeps at most
-        # one. A float32 loop keeps some, as its operands take twice the registers once they are converted.
+        # The feeder, and the code that repairs uncertified entries, keep numbers on the stack. A main loop keeps one at
+        # most. A float32 loop keeps some, as its operands take twice the registers once they are converted.
         again = 0 if entry["parted"] or dtype == "float32" else 4
         assert entry["mma"] == 32 + again and entry["stack"] <= 640 and entry["boxes"] > 0, entry
         loops = [loop for loop in entry["inner"] if loop.count("DMMA") > 4]
