@@ -39,6 +39,9 @@ settings.load_profile("ci")
 # Before torch is loaded: its threads sleep where they wait, as the run's processes share the processors.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Tests of a GPU are of all ways of repair, whichever call comes first.
+os.environ.setdefault("PRISMM_COMPILE", "first")
+
 _ENGINES = pytest.StashKey[set[str]]()
 _WHOLE = 5000
 """Tests of a whole run: it compiles kernels first, judges how long tests take, and names those that take longest."""

@@ -13,10 +13,12 @@ import torch
 import prismm
 from prismm.core import cache_files
 from prismm.cuda.launch import compile as compiling
+from prismm.cuda.launch import later
 from prismm.cuda.launch.program import Program
 from tests.cuda.harness.pretended import GPUS, pretended
 
 pytest.importorskip("triton")
+from triton.runtime.driver import driver as triton_driver
 
 ONE = {"multiply_directly", "multiply_by_groups"}
 REPAIR = {"magnitude_planes", "repair_strips"}
@@ -55,6 +57,136 @@ def test_a_call_compiles_what_it_launches_and_nothing_else(tmp_path, monkeypatch
     assert len(asked) == len({id(launch) for launch in asked}) and not names & absent
     assert names & present if present is ONE else present <= names
     assert present is not ONE or len(names) == 1
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """A program of two kernels, of which one is put off; what it compiled and loaded; and what lets that one go on."""
+    found, may_end = Program(), threading.Event()
+    compiled: list[tuple[str, int]] = []
+    plain, slow = (SimpleNamespace(fn=SimpleNamespace(__name__=name)) for name in ("plain", "slow"))
+
+    def compile_one(program, launch):
+        if threading.current_thread().name == "prismm-compile-later":
+            with later.front_end():
+                may_end.wait(60)
+        compiled.append((launch.kernel.fn.__name__, launch.constants["WAYS"]))
+        return launch.constants["WAYS"]
+
+    monkeypatch.setenv("PRISMM_COMPILE", "")
+    monkeypatch.setattr(Program, "_compile", compile_one)
+    monkeypatch.setattr("prismm.cuda.launch.program.load", lambda ways, grid, arguments: ready(ways))
+    monkeypatch.setattr("prismm.cuda.launch.program.compiled_queue", lambda: None)
+    gpu = SimpleNamespace(get_current_device=lambda: 3, set_current_device=lambda x: compiled.append(("gpu", x)))
+    monkeypatch.setattr(triton_driver, "_active", gpu)
+    found.launch(plain, (1,), WAYS=1)
+    found.launch_compiled_later({"WAYS": 2}, slow, (1,), WAYS=5)
+    found.launch_compiled_later(None, slow, (1,), WAYS=7)
+    yield found, compiled, may_end
+    may_end.set()
+    later.finish()
+
+
+def ready(ways):
+    return SimpleNamespace(slots=[], maps=[], ways=ways)
+
+
+def launched(program):
+    return [None if launch.now is None else launch.now.ways for launch in program.launches]
+
+
+def test_first_calls_launch_what_is_compiled_soon(program, capfd):
+    found, compiled, may_end = program
+    found._fill((0,))
+    assert launched(found) == [1, 2, None] and not found._is_complete
+    assert sorted(compiled) == [("gpu", 3), ("gpu", 3), ("plain", 1), ("slow", 2)]
+    assert "once, beside further calls): slow\n" in capfd.readouterr().err
+    assert not found.launch_at_once((0, 0, 0, 0), 0)  # no graph keeps what is launched meanwhile
+    found._fill((0,))
+    assert launched(found) == [1, 2, None] and capfd.readouterr().err == ""
+    may_end.set()
+    later.finish()
+    found._fill((0,))
+    assert launched(found) == [1, 5, 7] and found._is_complete
+    assert sorted(ways for name, ways in compiled if name == "slow") == [2, 5, 7]
+
+
+def test_what_is_put_off_is_taken_all_at_once(program):
+    """One of these kernels may need what another one does."""
+    found, _, may_end = program
+    found._fill((0,))
+    first, second = found.launches[1:]
+    first.promise = Future()
+    first.promise.set_result(5)
+    found._fill((0,))
+    assert launched(found) == [1, 2, None] and not second.is_compiled
+    may_end.set()
+
+
+def test_a_capture_and_whoever_asks_wait_for_all_kernels(program, monkeypatch):
+    found, _, may_end = program
+    threading.Timer(0.2, may_end.set).start()
+    found._fill((0,), complete=True)
+    assert launched(found) == [1, 5, 7]
+
+
+def test_calls_wait_where_the_environment_says_so(program, monkeypatch, capfd):
+    found, compiled, may_end = program
+    monkeypatch.setenv("PRISMM_COMPILE", "first")
+    threading.Timer(0.2, may_end.set).start()
+    found._fill((0,))
+    assert launched(found) == [1, 5, 7] and ("slow", 2) not in compiled
+    assert "beside" not in capfd.readouterr().err
+
+
+def test_the_environment_has_to_be_understood(monkeypatch):
+    monkeypatch.setenv("PRISMM_COMPILE", "later")
+    with pytest.raises(prismm.errors.ArgumentError, match="PRISMM_COMPILE='later' is not known; set it to first"):
+        later.is_put_off()
+
+
+def test_sources_that_calls_wait_for_are_read_first():
+    order, may_end = [], threading.Event()
+
+    def compile_one():
+        with later.front_end():
+            order.append("later")
+        return 7
+
+    with later.awaited():
+        promise = later.begin(compile_one)  # returns, though nothing is read yet
+        with later.front_end():
+            order.append("first")
+        time.sleep(0.05)
+        assert not promise.done()
+    assert promise.result(60) == 7 and order == ["first", "later"] and not may_end.is_set()
+
+
+def test_a_kernel_on_disk_is_there_at_once_and_errors_are_kept():
+    with later.awaited():
+        assert later.begin(lambda: 5).result(0) == 5
+
+        def refused():
+            raise OSError("no room")
+
+        promise = later.begin(refused)
+    with pytest.raises(OSError, match="no room"):
+        promise.result(0)
+    later.finish()
+    assert not later._RUNNING
+
+
+def test_many_kernels_are_put_off_while_a_call_waits():
+    """Each has a thread of its own: in a pool they would wait for the call, and the call for the last of them."""
+
+    def compile_one():
+        with later.front_end():
+            return 1
+
+    with later.awaited():
+        promises = [later.begin(compile_one) for _ in range(40)]
+        assert not any(promise.done() for promise in promises)
+    assert sum(promise.result(60) for promise in promises) == 40
 
 
 def promise(done: bool) -> SimpleNamespace:

@@ -19,7 +19,8 @@ from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.arguments import ADDEND, A, BufferView
-from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
+from prismm.cuda.launch.program import LONGEST_GRID, Program
+from prismm.cuda.launch.steps import Launch
 from prismm.cuda.residues.recompute import MOST_MAGNITUDES
 from prismm.cuda.workspace import UNREAD_BYTES
 from prismm.errors import EngineError
@@ -91,7 +92,7 @@ def test_a_sum_adds_c_where_it_is_made_and_nowhere_else(scheme):
     """The products that it is made from have kernels that can add a row of their own."""
     for shape in ((1, 300, 900, 200), (2, 1000, 70, 800), (1, 64, 8000, 64)):
         made, _ = program(*shape, scheme, "native", torch.float32, sum_=True)
-        readers = [x for x in made.launches if isinstance(x, _Launch)]
+        readers = [x for x in made.launches if isinstance(x, Launch)]
         readers = [x for x in readers if any(isinstance(y, BufferView) and y.base == ADDEND for y in x.arguments)]
         names = [x.kernel.fn.__name__ for x in readers]
         assert names == ["combine_values", "recompute_exact"] or "slices" in str(type(scheme)), names
@@ -112,7 +113,7 @@ def test_a_row_is_read_by_the_kernels_that_write_and_repair(scheme, adds):
         found = queued_with_row(call, a, b, row)
         assert (found is not None) == adds and list(call.programs) == ["row"] * adds
         if found is not None:
-            launches = [x for x in found.program.launches if isinstance(x, _Launch)]
+            launches = [x for x in found.program.launches if isinstance(x, Launch)]
             views = {x.kernel.fn.__name__: [y.base for y in x.arguments if isinstance(y, BufferView)] for x in launches}
             written = {"add_shares"} if "add_shares" in views else set()
             assert {name for name, bases in views.items() if ADDEND in bases} == {
@@ -152,7 +153,7 @@ def test_grids_are_within_cuda_s(batch, m, k, n, scheme):
     for sum_ in (False, True) if not isinstance(scheme, Slices) else (False,):
         for turned in (False, True):
             made, _ = program(batch, m, k, n, scheme, "native", sum_=sum_, turned=turned)
-            grids = [launch.grid for launch in made.launches if isinstance(launch, _Launch)]
+            grids = [launch.grid for launch in made.launches if isinstance(launch, Launch)]
             assert grids and all(max(grid[1:]) <= LONGEST_GRID for grid in grids)
 
 
@@ -162,7 +163,7 @@ def test_grids_are_within_cuda_s(batch, m, k, n, scheme):
 def test_complex_operands_that_are_laid_out_have_grids_too(scheme, dtype):
     for turned in (False, True):
         made, _ = program(1, 70_000, 70_000, 8, scheme, None, dtype, turned=turned)
-        assert all(max(launch.grid[1:]) <= LONGEST_GRID for launch in made.launches if isinstance(launch, _Launch))
+        assert all(max(launch.grid[1:]) <= LONGEST_GRID for launch in made.launches if isinstance(launch, Launch))
 
 
 def test_other_grids_are_refused():
@@ -180,7 +181,7 @@ def test_every_join_counts_what_it_opens(monkeypatch):
     uncertified = [
         [x for x in launch.arguments if isinstance(x, BufferView) and x.dtype == torch.int64 and x.shape == (1,)]
         for launch in made.launches
-        if isinstance(launch, _Launch) and launch.kernel.fn.__name__ == "finish"
+        if isinstance(launch, Launch) and launch.kernel.fn.__name__ == "finish"
     ]
     joins = math.ceil(900 / choice.blocks.rows) * math.ceil(700 / choice.blocks.columns)
     assert len(uncertified) == len({place.offset for (place,) in uncertified}) == joins
@@ -191,7 +192,7 @@ def test_long_vectors_have_no_planes_of_magnitudes():
     assert 127**2 * MOST_MAGNITUDES < 1 << 31
     for k, kernels in ((MOST_MAGNITUDES, 1), (MOST_MAGNITUDES + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
-        names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]
+        names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, Launch)]
         assert names.count("magnitude_planes") == kernels and names.count("repair_strips") == 1
 
 

@@ -5,7 +5,8 @@ import torch
 
 from prismm import Slices
 from prismm.cuda.launch import stages
-from prismm.cuda.launch.program import Program, _Zero
+from prismm.cuda.launch.program import Program
+from prismm.cuda.launch.steps import Launch, Zero
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -27,7 +28,7 @@ def stages_of(made):
     """Stages as a report is told them."""
     told = []
     for launch in made.launches:
-        stage = None if isinstance(launch, _Zero) or not hasattr(launch, "stage") else launch.stage
+        stage = None if isinstance(launch, Zero) or not hasattr(launch, "stage") else launch.stage
         if stage is not None and (not told or told[-1] != stage):
             told.append(stage)
     return told
@@ -66,11 +67,11 @@ def test_blocks_split_the_inner_operand_again(monkeypatch):
 def test_stages_are_told_in_order(monkeypatch):
     made, _ = program(1, 500, 300, 400, Residues(9), "native")
     monkeypatch.setattr(Program, "_fill", lambda program, bases: None)
-    monkeypatch.setattr(Program, "_launch", lambda program, launch, bases, stream: told.append(type(launch).__name__))
+    monkeypatch.setattr(Program, "_launch", lambda program, launch, bases, stream: told.append(type(launch)))
     told = []
     made.run_in_stages((0, 0, 0, 0), 0, told.append)
-    assert [x for x in told if not str(x).startswith("_")] == [*ORDER, None]
-    assert told.count("_Launch") == len(names(made))
+    assert [x for x in told if not isinstance(x, type)] == [*ORDER, None]
+    assert told.count(Launch) == len(names(made))
 
 
 class Clock:

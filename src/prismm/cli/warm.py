@@ -98,11 +98,14 @@ def _warm_gpu(dtypes: list[str], engine: str | None, quiet: bool) -> None:
 
     def multiply_all(done: Told) -> None:
         from prismm.core import cache_files
+        from prismm.cuda.launch import later
 
         with cache_files.announced_to(lambda text: done(text, 0)):
             for call in calls:
                 refusals.extend(_multiply(*call, engine))
                 done(f"multiplied {call[0]}, n = {call[1]}", 1)
+            done("compiling kernels of repair", 0)
+            later.finish()
 
     _run(torch.cuda.get_device_name(), "products", len(calls), quiet, multiply_all)
     if len(refusals) == len(calls):

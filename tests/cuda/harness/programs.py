@@ -58,6 +58,12 @@ def beside_cublas(program: Program) -> Program:
     return dataclasses.replace(program, launches=[x for x in program.launches if not isinstance(x, Gemm)])
 
 
+def with_stand_ins(program: Program) -> Program:
+    """The same of what is launched while kernels are compiled."""
+    launches = [x.meanwhile if getattr(x, "is_put_off", False) else x for x in program.launches]
+    return dataclasses.replace(program, launches=[x for x in launches if x is not None])
+
+
 def direct_program(
     a: Any, b: Any, out: Any, tile: Tile | None, device: Device, split: Split | None = None
 ) -> tuple[Program, BufferView]:

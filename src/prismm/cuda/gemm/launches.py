@@ -118,15 +118,15 @@ def recompute_sums(
             program, out, a, left, right, table, test, taken, programs, block, expansions, 1, again=True
         )
         a_strides, b_strides, strides, c_strides = (_reals(x) for x in (a, b, out, addend or out))
-        program.launch(
-            again.sum_again, (programs,), a.buffer.reals(), *a_strides, b.buffer.reals(), *b_strides,
+        program.launch_compiled_later(
+            {"AGAIN": False}, again.sum_again, (programs,), a.buffer.reals(), *a_strides, b.buffer.reals(), *b_strides,
             out.buffer.reals(), *strides, (addend or out).buffer.reals(), *c_strides, flags, of_strips, of_entries,
             left.statistics, right.statistics, counts, state, *arguments, *FACTORS, out.m, out.n, a.terms, left.terms,
             q, flags.shape[3], across, down * across, batches, left.batch, right.batch, many_of_all(out, parts),
             _ceil(left.terms, MAGNITUDE_TILE[1]), PRECISION=test.precision, PARTS=parts, A_ALONG=a.strides[2] == 1,
             B_ALONG=b.strides[2] == 1, ADDEND=addend is not None, TILE=COMBINE_TILE[0], STRIP=strip, COLUMNS=block,
-            BLOCK=UNCERTIFIED_LANES, NVIDIA=device.nvidia, num_warps=UNCERTIFIED_WARPS, enable_fp_fusion=False,
-            **device.limited(UNCERTIFIED_REGISTERS),
+            BLOCK=UNCERTIFIED_LANES, AGAIN=True, NVIDIA=device.nvidia, num_warps=UNCERTIFIED_WARPS,
+            enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
         )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, q
     recompute_flagged(

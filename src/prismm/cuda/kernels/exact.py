@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from prismm.cuda.kernels.expansion import from_integer
-from prismm.cuda.kernels.fp64 import LOW32, bits_of, nothing, rounded, scaled
+from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, bits_of, nothing, rounded, scaled
 
 # Products lie between 2^-2148 and 2^2048, 132 limbs of 32 bits; Triton's tensors are powers of two long.
 LIMBS_OF_SUMS = tl.constexpr(256)
@@ -192,3 +192,19 @@ def ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS: tl.constexpr):
     plus, minus = tl.max(up, 0) > 0, tl.max(down, 0) > 0
     value = tl.where(plus, float("inf"), tl.where(minus, float("-inf"), 0.0)).to(tl.float64)
     return tl.where((tl.max(nan, 0) > 0) | (plus & minus), float("nan"), value)
+
+
+@triton.jit
+def special_value(
+    a, a_step, b, b_step, rows, columns, m, n, i, j, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """`ieee_value` of the entry (i, j), by the statistics of rows and columns. NaN in one makes all its entries NaN,
+    both parts of complex ones, so products are looked at only where there is Inf.
+    """
+    largest = tl.maximum(tl.load(rows + LARGEST * m + i), tl.load(columns + LARGEST * n + j))
+    value = tl.full([], 0.0, tl.float64)
+    if largest > EXPONENT:
+        value += float("nan")
+    elif largest == EXPONENT:
+        value += ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+    return value

@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import functools
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.core import cache_files
+from prismm.cuda.launch import later
 from prismm.cuda.launch.arguments import FACTORS, RIGHT, WORKSPACE, BufferView, Factor, Tiled
 from prismm.cuda.launch.driver import LaunchConfig, check, driver
 from prismm.errors import EngineError
@@ -57,11 +57,6 @@ class Ready:
 
 _COMPILERS = 8
 """Threads that compile."""
-
-_FRONT_END = threading.Lock()
-"""Held while Python reads a kernel's source, the first third of a compilation. Python's threads run in turns anyway:
-unless they wait for each other, the kernel that takes longest comes to the compiler proper when all others do.
-"""
 
 _LOADED = 0.5
 """Seconds after which a kernel is not being loaded from disk, but compiled."""
@@ -111,7 +106,7 @@ def _in_turn(source: Any) -> Any:
         in_turn = True
 
         def make_ir(self, *arguments: Any, **named: Any) -> Any:
-            with _FRONT_END:
+            with later.front_end():
                 return super().make_ir(*arguments, **named)
 
     return InTurn
@@ -124,6 +119,12 @@ def announce(found: Iterable[tuple[str, Any]]) -> None:
     if unfinished:
         compiled = dict.fromkeys(name for future, name in names.items() if future in unfinished)
         cache_files.announce(f"compiling kernels for this GPU (once): {', '.join(compiled)}", always=True)
+
+
+def announce_later(names: Iterable[str]) -> None:
+    """Say which kernels are compiled beside the calls (`launch.later`)."""
+    if names := sorted(names):
+        cache_files.announce(f"compiling kernels for this GPU (once, beside further calls): {', '.join(names)}", True)
 
 
 def as_tensor(place: BufferView, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:

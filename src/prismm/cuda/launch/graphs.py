@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,6 +86,15 @@ def follow(later: int, earlier: int) -> None:
         cuda.cuEventDestroy_v2(event)
 
 
+@functools.cache
+def compiled_queue() -> Any:
+    """`launch.kernels.queue`, which takes a second to compile."""
+    # Not before a call on a GPU: a plan needs no compiler.
+    from prismm.cuda.launch.kernels.queue import queue
+
+    return queue.compile()
+
+
 class Graph:
     """Kernels, products of cuBLAS's and workspace set to zero, in one graph that is launched at the addresses of each
     call. In its executable form it serves one stream: launches of the same one follow each other wherever they are.
@@ -145,9 +155,6 @@ class Graph:
 
     def finish(self) -> None:
         """Make it executable, with the table that `launch.kernels.queue` reads; nothing is added afterwards."""
-        # Not before a call on a GPU: a plan needs no compiler.
-        from prismm.cuda.launch.kernels.queue import queue
-
         cuda, ready = driver(), ctypes.c_void_p()
         check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), self._graph, 0))
         # One that still runs is freed when it has ended; when the interpreter ends, the driver may be gone already.
@@ -176,7 +183,7 @@ class Graph:
             ]  # fmt: skip
         self._table = np.array(head + nodes + slots, np.int64)
         self._place = self._table.ctypes.data
-        self._queue = queue.compile()
+        self._queue = compiled_queue()
 
     def launch(self, bases: tuple[int, ...], stream: int) -> bool:
         """Queue it on a stream, at these bases; one thread at a time. False, and nothing is queued, where the stream's

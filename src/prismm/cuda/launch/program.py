@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
 import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from prismm.cuda.launch import later
 from prismm.cuda.launch.arguments import ADDEND, FACTORS, WORKSPACE, BufferView, Factor, Tiled
 from prismm.cuda.launch.captured import ALIGNMENT
 from prismm.cuda.launch.compile import (
     Pointer,
     announce,
+    announce_later,
     as_tensor,
     described_to_triton,
     encode_map,
@@ -33,17 +36,16 @@ from prismm.cuda.launch.compile import (
 )
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.driver import check, driver
-from prismm.cuda.launch.graphs import Graph, follow, is_capturing, stream_beside
-from prismm.cuda.launch.stages import stage_of
+from prismm.cuda.launch.graphs import Graph, compiled_queue, follow, is_capturing, stream_beside
+from prismm.cuda.launch.steps import Join, Launch, Zero
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
     from typing import Any
 
     import torch
-
-    from prismm.cuda.launch.compile import Ready
 
 
 LONGEST_GRID = 65535
@@ -57,34 +59,6 @@ _MOST_GRAPHS = 16
 
 
 @dataclass
-class _Launch:
-    kernel: Any
-    grid: tuple[int, int, int]
-    arguments: tuple[Any, ...]
-    constants: dict[str, Any]
-    forked: bool = False
-    ready: Ready | None = None
-
-    @property
-    def stage(self) -> str:
-        """See `launch.stages`."""
-        return stage_of(self.kernel)
-
-
-@dataclass
-class _Zero:
-    """Workspace to be set to zero."""
-
-    offset: int
-    size: int
-    forked: bool = False
-
-
-class _Join:
-    """Where launches wait for what was forked before."""
-
-
-@dataclass
 class Program:
     """Launches in order, and the workspace that they share.
 
@@ -93,7 +67,7 @@ class Program:
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
-    launches: list[_Launch | _Zero | _Join | Gemm] = field(default_factory=list)
+    launches: list[Launch | Zero | Join | Gemm] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
     splits: list[int] = field(default_factory=lambda: [0, 0])
@@ -128,7 +102,7 @@ class Program:
     def join(self) -> None:
         """What follows needs all that was launched before."""
         if any(getattr(launch, "forked", False) for launch in self.launches):
-            self.launches.append(_Join())
+            self.launches.append(Join())
 
     @functools.cached_property
     def _has_product(self) -> bool:
@@ -153,10 +127,10 @@ class Program:
         """Set workspace to zero, in its turn; one driver's call for neighbours."""
         size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
         last = self.launches[-1] if self.launches else None
-        if isinstance(last, _Zero) and last.forked == self._forked and last.offset + last.size == place.offset:
+        if isinstance(last, Zero) and last.forked == self._forked and last.offset + last.size == place.offset:
             last.size += size
         elif size:
-            self.launches.append(_Zero(place.offset, size, self._forked))
+            self.launches.append(Zero(place.offset, size, self._forked))
 
     def tiled(self, place: BufferView, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
         """What describes a matrix of workspace, with contiguous rows, to TMA."""
@@ -174,11 +148,24 @@ class Program:
         arguments: all that are no `constexpr`, in order: `BufferView`, `Tiled`, `Factor`, integers, or tensors that
         stay where they are. constants: the others, and Triton's options.
         """
+        self.launch_compiled_later({}, kernel, grid, *arguments, **constants)
+
+    def launch_compiled_later(
+        self, meanwhile: dict[str, Any] | None, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any
+    ) -> None:
+        """`launch` of a kernel that first calls need not wait for (`launch.later`). meanwhile: constants instead of
+        some of its own, with which it does the same in fewer ways, and is compiled sooner; None where what follows does
+        the same without it.
+        """
         x, y, z = (*grid, 1, 1)[:3]
         if max(y, z) > LONGEST_GRID or x >= 1 << 31:
             raise EngineError(f"a launch of {x} x {y} x {z} programs is beyond CUDA's grids; multiply in blocks")
         if x * y * z:
-            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._forked))
+            launch = Launch(kernel, (x, y, z), arguments, constants, self._forked)
+            launch.is_put_off = meanwhile is None or {**constants, **meanwhile} != constants
+            if launch.is_put_off and meanwhile is not None:
+                launch.meanwhile = dataclasses.replace(launch, constants={**constants, **meanwhile}, is_put_off=False)
+            self.launches.append(launch)
 
     def gemm(self, gemm: Gemm) -> None:
         """A product of cuBLAS's, in its turn."""
@@ -207,7 +194,8 @@ class Program:
                     else:
                         one.run(bases, stream)
                 return
-            self._fill(bases)
+            # A graph of the caller's keeps the kernels that it was made of.
+            self._fill(bases, complete=captured)
             self._queue(bases, stream, captured)
             self._called = self._called or not captured
 
@@ -218,7 +206,7 @@ class Program:
         key = self._key(bases, stream)
         with self._lock:
             if key not in self._graphs:
-                if not self._called or is_capturing(stream):
+                if not self._called or not self._is_complete or is_capturing(stream):
                     return False
                 self._make_graph(key, bases)
             found = self._graphs[key]
@@ -250,7 +238,7 @@ class Program:
         done = list[Graph | Gemm]()
         graph, last, beside = Graph(), list[int](), list[int]()
         for launch in self.launches:
-            if isinstance(launch, _Join):
+            if isinstance(launch, Join):
                 last, beside = last + beside, []
             elif isinstance(launch, Gemm):
                 found = graph.product(launch.run, bases, last)
@@ -261,7 +249,7 @@ class Program:
                     last = found
             else:
                 after = (beside or last) if launch.forked else last
-                if isinstance(launch, _Zero):
+                if isinstance(launch, Zero):
                     node = graph.zero(WORKSPACE, launch.offset, launch.size, bases[WORKSPACE], after)
                 else:
                     assert launch.ready is not None
@@ -287,26 +275,63 @@ class Program:
             self._fill(bases)
             stage = None
             for launch in self.launches:
-                if isinstance(launch, _Join):
+                if isinstance(launch, Join):
                     continue
                 # Memory is set to zero for what follows.
-                found = stage if isinstance(launch, _Zero) else launch.stage
+                found = stage if isinstance(launch, Zero) else launch.stage
                 if found is not None and found != stage:
                     begin(stage := found)
                 self._launch(launch, bases, stream)
             begin(None)
 
-    def _fill(self, bases: tuple[int, ...]) -> None:
-        """The addresses of a call, in the parameters of all launches."""
+    @property
+    def _is_complete(self) -> bool:
+        """Whether all kernels are there."""
+        return all(launch.ready is not None for launch in self._kernels())
+
+    def _make_ready(self, complete: bool) -> None:
+        """Load all kernels or, unless all have to be there, what is launched until the last of them is compiled."""
+        missing = [launch for launch in self._kernels() if launch.ready is None]
+        put_off = [launch for launch in missing if launch.is_put_off]
+        with later.awaited():
+            begun = [launch for launch in put_off if launch.promise is None]
+            for launch in begun:
+                launch.promise = self._compile_later(launch)
+            # All at once: one of them may need what another one does.
+            complete = complete or not later.is_put_off() or all(launch.is_compiled for launch in put_off)
+            now = [launch for launch in missing if not launch.is_put_off]
+            if not complete:
+                announce_later({launch.kernel.fn.__name__ for launch in begun if not launch.is_compiled})
+                now += [x.meanwhile for x in put_off if x.meanwhile is not None and x.meanwhile.ready is None]
+            for launch, compiled in self._compile_all(now, compiled_queue) if now else ():
+                launch.ready = load(compiled, launch.grid, launch.arguments)
+        for launch in put_off if complete else ():
+            assert launch.promise is not None
+            launch.ready = load(launch.promise.result(), launch.grid, launch.arguments)
+
+    def _compile_later(self, launch: Launch) -> Future[Any]:
+        """A promise of a launch's kernel, for the current device."""
+        from triton.runtime.driver import driver as triton_driver
+
+        gpu = triton_driver.active
+        device = gpu.get_current_device()
+
+        def compile_it() -> Any:
+            gpu.set_current_device(device)  # each thread has its own
+            with triton_files():
+                return self._compile(launch)
+
+        return later.begin(compile_it)
+
+    def _fill(self, bases: tuple[int, ...], *, complete: bool = False) -> None:
+        """The addresses of a call, in the parameters of all launches. complete: whether all kernels must be there."""
+        if not self._is_complete:
+            self._bases = ()
+            self._make_ready(complete)
         if bases == self._bases:
             return
         self._bases = ()  # until all are in: the driver may refuse one
-        if missing := [launch for launch in self._kernels() if launch.ready is None]:
-            for launch, compiled in self._compile_all(missing):
-                launch.ready = load(compiled, launch.grid, launch.arguments)
-        for launch in self._kernels():
-            ready = launch.ready
-            assert ready is not None
+        for ready in filter(None, (launch.now for launch in self._kernels())):
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
@@ -317,15 +342,15 @@ class Program:
         """Every launch to the driver. parallel: what may run beside others goes to a stream of its own, which only a
         capture makes cheaper than one after the other.
         """
-        if not parallel or not any(isinstance(launch, _Join) for launch in self.launches):
+        if not parallel or not any(isinstance(launch, Join) for launch in self.launches):
             for launch in self.launches:
-                if not isinstance(launch, _Join):
+                if not isinstance(launch, Join):
                     self._launch(launch, bases, stream)
             return
         with stream_beside(stream) as other:
             apart = stream
             for launch in self.launches:
-                if isinstance(launch, _Join):
+                if isinstance(launch, Join):
                     if apart != stream:
                         follow(stream, apart)
                         apart = stream
@@ -335,17 +360,18 @@ class Program:
                     apart = other
                 self._launch(launch, bases, apart if launch.forked else stream)
 
-    def _launch(self, launch: _Launch | _Zero | Gemm, bases: tuple[int, ...], stream: int) -> None:
+    def _launch(self, launch: Launch | Zero | Gemm, bases: tuple[int, ...], stream: int) -> None:
         """One launch to the driver, or cuBLAS's."""
         if isinstance(launch, Gemm):
             launch.run(bases, stream)
             return
         cuda = driver()
-        if isinstance(launch, _Zero):
+        if isinstance(launch, Zero):
             check(cuda.cuMemsetD8Async(bases[WORKSPACE] + launch.offset, 0, launch.size, stream))
             return
-        ready = launch.ready
-        assert ready is not None
+        ready = launch.now
+        if ready is None:
+            return
         ready.config.stream = stream
         code = cuda.cuLaunchKernelEx(ready.config_place, ready.function, ready.parameters, None)
         if code:
@@ -373,11 +399,11 @@ class Program:
         reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *others)]
         bases = (*reals[:3], workspace, *reals[3:])
         for launch in self.launches:
-            if isinstance(launch, _Join):
+            if isinstance(launch, Join):
                 continue
             if isinstance(launch, Gemm):
                 raise EngineError("cuBLAS multiplies where there is CUDA's driver")
-            if isinstance(launch, _Zero):
+            if isinstance(launch, Zero):
                 workspace[launch.offset : launch.offset + launch.size].zero_()
                 continue
             arguments = [
@@ -396,26 +422,29 @@ class Program:
         for launch, found in self._compile_all(self._kernels()):
             yield launch.kernel.fn.__name__, found
 
-    def _kernels(self) -> Iterator[_Launch]:
-        return (launch for launch in self.launches if isinstance(launch, _Launch))
+    def _kernels(self) -> Iterator[Launch]:
+        return (launch for launch in self.launches if isinstance(launch, Launch))
 
-    def _compile_all(self, launches: Iterable[_Launch]) -> list[tuple[_Launch, Any]]:
+    def _compile_all(
+        self, launches: Iterable[Launch], beside: Callable[[], object] = lambda: None
+    ) -> list[tuple[Launch, Any]]:
         """These with their kernels; those that Triton has not compiled before, side by side: a product's take 5 to 20
-        seconds one after the other, those at its end most.
+        seconds one after the other, those at its end most. beside: what this thread does meanwhile.
         """
 
-        def compile_all(some: list[_Launch]) -> list[tuple[_Launch, Any]]:
+        def compile_all(some: list[Launch]) -> list[tuple[Launch, Any]]:
             with triton_files():
                 with side_by_side():
                     compiled = [self._compile(launch) for launch in reversed(some)][::-1]
                     announce((launch.kernel.fn.__name__, x) for launch, x in zip(some, compiled, strict=True))
+                    beside()
                 # Of one that was not there before Triton gives a promise.
                 return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, compiled, strict=True)]
 
         # In a context of its own: after an error inside, Triton's mode would stay on, and every later kernel fail.
         return contextvars.copy_context().run(compile_all, list(launches))
 
-    def _compile(self, launch: _Launch) -> Any:
+    def _compile(self, launch: Launch) -> Any:
         mocks: list[Any] = []
         for x in launch.arguments:
             if isinstance(x, BufferView):

@@ -271,8 +271,8 @@ def recompute(
         places = [
             program.allocate(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)
         ]
-        program.launch(
-            magnitudes.magnitude_planes, (device.programs,), reals[0], *a_strides, reals[1], *b_strides,
+        program.launch_compiled_later(
+            None, magnitudes.magnitude_planes, (device.programs,), reals[0], *a_strides, reals[1], *b_strides,
             left.statistics, right.statistics, *places, state, left.vectors, right.vectors, a.terms, depths,
             left.batch, right.batch, enough, PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1,
             SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8, enable_fp_fusion=False,
@@ -290,16 +290,16 @@ def recompute(
     )
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     strides = tuple(parts * step for step in out.strides)
-    program.launch(
-        strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides, out.buffer.reals(), *strides,
-        of_strips, of_entries, *places, sums, high, left.statistics, right.statistics, exact_constants, counts, state,
-        *arguments, left.vectors, right.vectors, a.terms, depths, left.terms, table.fraction_bits(left.terms), across,
-        words, batches, left.batch, right.batch, enough, MANY_UNCERTIFIED, many_of_all(out, parts),
-        _ceil(left.terms, depth), min(space_bytes // 8, 2**31 - 1), units, PRECISION=test.precision,
-        PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, TILE=join_tile(test.mode)[0], STRIP=strip,
-        HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth, BLOCK=UNCERTIFIED_LANES,
-        MAGNITUDES=by_magnitudes, AGAIN=again, NVIDIA=device.nvidia, num_warps=UNCERTIFIED_WARPS,
-        enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
+    program.launch_compiled_later(
+        {"AGAIN": False}, strips.repair_strips, (programs,), reals[0], *a_strides, reals[1], *b_strides,
+        out.buffer.reals(), *strides, of_strips, of_entries, *places, sums, high, left.statistics, right.statistics,
+        exact_constants, counts, state, *arguments, left.vectors, right.vectors, a.terms, depths, left.terms,
+        table.fraction_bits(left.terms), across, words, batches, left.batch, right.batch, enough, MANY_UNCERTIFIED,
+        many_of_all(out, parts), _ceil(left.terms, depth), min(space_bytes // 8, 2**31 - 1), units,
+        PRECISION=test.precision, PARTS=parts, A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1,
+        TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side,
+        DEPTH=depth, BLOCK=UNCERTIFIED_LANES, MAGNITUDES=by_magnitudes, AGAIN=again, NVIDIA=device.nvidia,
+        num_warps=UNCERTIFIED_WARPS, enable_fp_fusion=False, **device.limited(UNCERTIFIED_REGISTERS),
     )  # fmt: skip
 
 

@@ -102,10 +102,10 @@ def sum_again(
     powers, base, reduction, systems, nothing_there, rungs, seconds, alpha, alpha_i, beta, beta_i, m, n, k, terms, q,
     flag_pitch, blocks, words, batches, row_batches, column_batches, many_of_all, pitch, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr, ADDEND: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, NVIDIA: tl.constexpr,
+    STRIP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, AGAIN: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Count flags in state[FLAGGED]. If there are more than many_of_all, and alpha is real, make the flagged entries of
-    alpha·AB + beta·C again. counts[EXACT] grows by the number of proved entries, whose flags are cleared.
+    """Count flags in state[FLAGGED]. AGAIN: if there are more than many_of_all, and alpha is real, make the flagged
+    entries of alpha·AB + beta·C again. counts[EXACT] grows by the number of proved entries, whose flags are cleared.
 
     flags: one bit per entry, (batch, parts, m, flag_pitch). tiles, entry_flags: workspace for a word per strip of STRIP
     rows and COLUMNS columns, (batch, parts, strips, blocks), and for the strips' flags. state: the counters of
@@ -126,35 +126,37 @@ def sum_again(
             tl.atomic_add(state + FLAGGED, some.to(tl.int64), sem="relaxed")
         finished(state + COUNT + 1, 1)
         span = take(state + COUNT)
-    if usable:
-        wait_for(state + COUNT + 1, spans)
-        if tl.load(state + FLAGGED) > many_of_all:
-            everything = words * batches * PARTS
-            w = take(state + COPY)
-            while w < everything:
-                ours = _copy_strip(
-                    w, flags, tiles, entry_flags, rows, columns, m, n, flag_pitch, blocks, words, row_batches,
-                    column_batches, PARTS, TILE, STRIP, COLUMNS,
-                )  # fmt: skip
-                tl.atomic_add(state, ours.to(tl.int64), sem="relaxed")
-                finished(state + COPY + 1, 1)
+    if AGAIN:
+        if usable:
+            wait_for(state + COUNT + 1, spans)
+            if tl.load(state + FLAGGED) > many_of_all:
+                everything = words * batches * PARTS
                 w = take(state + COPY)
-            wait_for(state + COPY + 1, everything)
-            asked = tl.load(state)
-            if asked > many_of_all:
-                listed += tl.program_id(0) * (SHARE * COLUMNS)
-                expansions += tl.program_id(0) * (4 * EXPANDED)
-                make_again(
-                    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride,
-                    tiles, entry_flags, rows, columns, counts, state, space, listed, expansions, measures, powers, base,
-                    reduction, systems, nothing_there, rungs, seconds, asked, m, n, k, terms, q, blocks, words, batches,
-                    row_batches, column_batches, pitch, f, g, g_i, c if ADDEND else None, c_batch, c_row, c_column,
-                    PRECISION, PARTS, A_ALONG, B_ALONG, TILE, STRIP, COLUMNS, BLOCK, NVIDIA,
-                )  # fmt: skip
-                w = take(state + TAKE_BACK)
                 while w < everything:
-                    _take_back_strip(
+                    ours = _copy_strip(
                         w, flags, tiles, entry_flags, rows, columns, m, n, flag_pitch, blocks, words, row_batches,
-                        column_batches, PARTS, STRIP, COLUMNS,
+                        column_batches, PARTS, TILE, STRIP, COLUMNS,
+                    )  # fmt: skip
+                    tl.atomic_add(state, ours.to(tl.int64), sem="relaxed")
+                    finished(state + COPY + 1, 1)
+                    w = take(state + COPY)
+                wait_for(state + COPY + 1, everything)
+                asked = tl.load(state)
+                if asked > many_of_all:
+                    listed += tl.program_id(0) * (SHARE * COLUMNS)
+                    expansions += tl.program_id(0) * (4 * EXPANDED)
+                    make_again(
+                        a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride,
+                        column_stride, tiles, entry_flags, rows, columns, counts, state, space, listed, expansions,
+                        measures, powers, base, reduction, systems, nothing_there, rungs, seconds, asked, m, n, k,
+                        terms, q, blocks, words, batches, row_batches, column_batches, pitch, f, g, g_i,
+                        c if ADDEND else None, c_batch, c_row, c_column, PRECISION, PARTS, A_ALONG, B_ALONG, TILE,
+                        STRIP, COLUMNS, BLOCK, NVIDIA,
                     )  # fmt: skip
                     w = take(state + TAKE_BACK)
+                    while w < everything:
+                        _take_back_strip(
+                            w, flags, tiles, entry_flags, rows, columns, m, n, flag_pitch, blocks, words, row_batches,
+                            column_batches, PARTS, STRIP, COLUMNS,
+                        )  # fmt: skip
+                        w = take(state + TAKE_BACK)

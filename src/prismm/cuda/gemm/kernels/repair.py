@@ -8,6 +8,7 @@ import triton.language as tl
 
 from prismm.cuda.gemm.kernels.again import FLAGGED
 from prismm.cuda.gemm.kernels.combine import add_term, factor_of
+from prismm.cuda.kernels.counts import EXACT, SCHEME_VALUE, SPECIAL
 from prismm.cuda.kernels.exact import (
     LIMBS_OF_SUMS,
     exact_sums,
@@ -16,19 +17,15 @@ from prismm.cuda.kernels.exact import (
     limb_of,
     round_limbs,
     significand,
+    special_value,
 )
 from prismm.cuda.kernels.expansion import rounded_alike
 from prismm.cuda.kernels.flagged import bytes_of, chunks_of, following, place_of
-from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
+from prismm.cuda.kernels.fp64 import LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.entries import error_of_sums, sum_in_lanes, sums_by_themselves, the_one
 from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms, spread
 from prismm.cuda.residues.kernels.many_sum import total
-from prismm.cuda.residues.kernels.repair import (
-    EXACT,
-    NATIVE,
-    SCHEME_VALUE,
-    SPECIAL,
-)
+from prismm.cuda.residues.kernels.repair import NATIVE
 
 UNIT_OF_SUMS = tl.constexpr(3232)
 """Exponent of the lowest limb's unit, negated: 101 limbs; alpha·a·b of subnormal numbers are multiples of 2^-3222."""
@@ -229,19 +226,18 @@ def _recompute_entry(
             c1 = tl.load(c + 1).to(tl.float64)
     a_shift = tl.full([], 0, tl.int32)
     b_shift = a_shift
-    # True: without statistics of the vectors any entry may be special.
-    may_be_special = i >= 0
     if MODE != NATIVE:
         _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, 1, True)
         _, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, 1, True)
-        may_be_special = (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (
-            tl.load(columns + LARGEST * n + j) >= EXPONENT
-        )
     if PRODUCT:
-        if may_be_special:
+        if MODE == NATIVE:  # without statistics of the vectors any entry may be special
             s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
             if PARTS == 2:
                 s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
+        else:
+            s0 = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, 0, PARTS, BLOCK)
+            if PARTS == 2:
+                s1 = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, 1, PARTS, BLOCK)
     alpha, beta = f0, f2
     if PARTS == 2:
         # (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y.

@@ -31,10 +31,10 @@ instructions.
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.counts import EXACT, SPECIAL
 from prismm.cuda.kernels.exact import exact_value_in, ieee_value_in, limb_numbers
 from prismm.cuda.kernels.fp64 import bit_number, float_of, magnitude_word, nothing, wide
 from prismm.cuda.kernels.overflow import TOP, cannot_overflow
-from prismm.cuda.residues.kernels.repair import EXACT, SPECIAL
 
 FLAGS = tl.constexpr(63)
 """Groups of a program's tiles that are flagged apart."""

@@ -43,6 +43,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from prismm.cuda.kernels.counts import BY_MAGNITUDE, EXACT, SPECIAL
 from prismm.cuda.kernels.exact import (
     LIMBS_OF_SUMS,
     ORIGIN,
@@ -70,7 +71,6 @@ from prismm.cuda.kernels.fp64 import (
 from prismm.cuda.native.kernels.finish import recompute_native
 from prismm.cuda.native.kernels.product import LARGE, TOP
 from prismm.cuda.residues.kernels.entries import magnitude_proves
-from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL
 from prismm.cuda.residues.kernels.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)

@@ -13,6 +13,7 @@ Ordinary tiles never come here: `join_fast` joins them in a third of the time an
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.counts import SPECIAL
 from prismm.cuda.kernels.expansion import expand, round_expansion, rounded_alike, shifted
 from prismm.cuda.kernels.fp64 import (
     COUNTS,
@@ -39,14 +40,15 @@ REAL, REAL_PART, IMAGINARY_PART = tl.constexpr(0), tl.constexpr(1), tl.constexpr
 
 @triton.jit
 def bound_terms(stats, vectors, at, inside, q, A_PRIORI: tl.constexpr):
-    """(exponent, shift, ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂, inexact) of some vectors, upper bounds in units of A'.
+    """(exponent, shift, ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂, inexact) of some vectors, upper bounds in units of A'. The exponent is
+    NONFINITE where a vector holds Inf, above it where NaN was found.
 
     ‖δ‖₂² <= Σ ceil(2^10·|δ|)²·2^-20. A_PRIORI: of integers alone; the two norms that this does not use are 0.
     """
     largest = tl.load(stats + LARGEST * vectors + at, mask=inside, other=0)
     shift = tl.load(stats + SHIFT * vectors + at, mask=inside, other=0).to(tl.int32)
     finite = largest < EXPONENT
-    exponent = tl.where(finite, exponent_above(largest).to(tl.int32), NONFINITE)
+    exponent = tl.where(finite, exponent_above(largest).to(tl.int32), NONFINITE + (largest > EXPONENT).to(tl.int32))
     scale = power_of_two(tl.where(finite, shift - q + exponent, 0))
     residual = tl.load(stats + RESIDUAL * vectors + at, mask=inside, other=0)
     inexact = tl.where(residual > 0, 1.0, 0.0).to(tl.float64)
@@ -234,15 +236,16 @@ def expand_digits(
     return expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def join_tile(
-    digits, out, row_stride, column_stride, entry_flags, uncertified_flags, rows, columns, constants, reduction, m, n,
-    i0, j0, k, q, row_pitch, plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    digits, out, row_stride, column_stride, entry_flags, uncertified_flags, rows, columns, constants, reduction, counts,
+    m, n, i0, j0, k, q, row_pitch, plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     APART: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows and BLOCK columns from (i0, j0) on: out, and flags (ROWS, BLOCK / 32). Returns whether there are any,
-    and how many there are in uncertified_flags: APART, failed tests go there.
+    and how many there are in uncertified_flags: APART, failed tests go there. counts[SPECIAL] grows by the entries that
+    are NaN since their row or column holds one.
 
     constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
     modulus in five limbs. k: terms, twice as many for complex numbers.
@@ -265,7 +268,8 @@ def join_tile(
     )  # fmt: skip
     bound = bound * (2.0**-UNIT)
     special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
-    # Repair sets special entries; 0 keeps `shifted` in its range meanwhile.
+    nan = (row_e > NONFINITE)[:, None] | (column_e > NONFINITE)[None, :]
+    # Repair sets those that may be infinite; 0 keeps `shifted` in its range meanwhile.
     exponent = tl.where(special, 0, UNIT - (row_shift[:, None] + column_shift[None, :]))
     value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
     hard = hard & ~special & inside
@@ -282,6 +286,10 @@ def join_tile(
             covered = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS)
             # Magnitudes say nothing of overflow.
             failed = failed & (hard | ~((covered > 0.0) & (covered.to(tl.float64) >= least)))
+    value = tl.where(nan, float("nan"), value)
+    nans = tl.sum(tl.sum((nan & inside).to(tl.int32), 1), 0)
+    if nans > 0:
+        tl.atomic_add(counts + SPECIAL, nans.to(tl.int64), sem="relaxed")
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     if PRECISION == 53:
         tl.store(target, value, mask=inside)
@@ -293,7 +301,7 @@ def join_tile(
         store_flags(apart, uncertified_flags, ROWS, BLOCK)
         others = tl.sum(tl.sum(apart.to(tl.int32), 1), 0)
         failed = special
-    return store_flags((failed | special) & inside, entry_flags, ROWS, BLOCK), others
+    return store_flags((failed | special) & ~nan & inside, entry_flags, ROWS, BLOCK), others
 
 
 @triton.jit

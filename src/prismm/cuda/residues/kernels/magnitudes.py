@@ -14,11 +14,11 @@ on integers where each entry has a unit of its own.
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.counts import EXACT
 from prismm.cuda.kernels.fp64 import SHIFT, STATISTICS, scaled, two_sum, wide
 from prismm.cuda.residues.kernels.entries import NO_PRODUCT, decided, magnitude_proves, with_term
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_flags
 from prismm.cuda.residues.kernels.many_split import exponents
-from prismm.cuda.residues.kernels.repair import EXACT
 
 
 @triton.jit

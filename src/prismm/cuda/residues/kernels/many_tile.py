@@ -9,6 +9,7 @@ program also lists entries if some of them need care (`join_entries`), or if ter
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.counts import EXACT
 from prismm.cuda.kernels.fp64 import STATISTICS, multiple, wide
 from prismm.cuda.residues.kernels.balance import BALANCES, choice_of
 from prismm.cuda.residues.kernels.join_exact import store_flags
@@ -25,7 +26,7 @@ from prismm.cuda.residues.kernels.many_join import (
     rest_of,
     side_of,
 )
-from prismm.cuda.residues.kernels.repair import EXACT, tiles_of
+from prismm.cuda.residues.kernels.repair import tiles_of
 
 SHARE = tl.constexpr(16)
 """Rows of a strip whose entries one ticket joins."""

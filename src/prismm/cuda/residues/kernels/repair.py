@@ -11,11 +11,10 @@ Programs walk over the words of flags, a bit a tile. A word without flags costs 
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.exact import exact_value, ieee_value
+from prismm.cuda.kernels.counts import EXACT, SCHEME_VALUE, SPECIAL
+from prismm.cuda.kernels.exact import exact_value, special_value
 from prismm.cuda.kernels.expansion import expand, round_expansion
 from prismm.cuda.kernels.fp64 import (
-    EXPONENT,
-    LARGEST,
     LOW32,
     STATISTICS,
     bit_number,
@@ -39,9 +38,6 @@ NATIVE = tl.constexpr(3)
 
 FEW = tl.constexpr(8)
 """Uncertified entries of a tile that are recomputed one by one where roundings are asked for."""
-
-SPECIAL, EXACT, BY_MAGNITUDE, SCHEME_VALUE = (tl.constexpr(i) for i in range(4))
-"""What kernels count: entries by the path that repaired them, and those left to `magnitudes`."""
 
 
 @triton.jit
@@ -216,7 +212,7 @@ def _finish_tile(
                     needs_repair, some_left = join_tile(
                         digits, out, row_stride, column_stride, entry_flags,
                         uncertified_flags + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction,
-                        m, n, i0, j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
+                        counts, m, n, i0, j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
                         REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
                     )  # fmt: skip
                     others += some_left
@@ -238,17 +234,14 @@ def _finish_tile(
     return others
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def _repair_entry(
     a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, q, part,
     MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set an entry of a row or column that is not finite, or of which RAW leaves overflow undecided."""
-    value = tl.full([], 0.0, tl.float64)
-    finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
-    if not finite:
-        value = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+    value = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, part, PARTS, BLOCK)
     path = tl.full([], SPECIAL, tl.int32)
     if value == 0.0:
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)

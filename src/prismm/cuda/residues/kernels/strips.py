@@ -11,6 +11,7 @@ those of a CPU on every path.
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.counts import BY_MAGNITUDE, EXACT
 from prismm.cuda.kernels.exact import exact_value
 from prismm.cuda.kernels.fp64 import LOW32, STATISTICS, bit_number, wide
 from prismm.cuda.residues.kernels.entries import (
@@ -33,12 +34,7 @@ from prismm.cuda.residues.kernels.many import make_again
 from prismm.cuda.residues.kernels.many_choice import CERTIFY, LAST, LISTED, LISTING, REPAIRED
 from prismm.cuda.residues.kernels.many_join import EXPANDED
 from prismm.cuda.residues.kernels.many_tile import SHARE
-from prismm.cuda.residues.kernels.repair import (
-    BY_MAGNITUDE,
-    EXACT,
-    strip_of,
-    tiles_of,
-)
+from prismm.cuda.residues.kernels.repair import strip_of, tiles_of
 from prismm.cuda.residues.kernels.tickets import finished, take, wait_for
 
 SPAN = tl.constexpr(64)
@@ -53,7 +49,7 @@ AT_ONCE, LANES = tl.constexpr(8), tl.constexpr(128)
 """How many entries of a list a program sums at a time, and how many terms of each it reads in one step."""
 
 
-@triton.jit
+@triton.jit(noinline=True)
 def _recompute_entry(
     a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged, far,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, MAGNITUDES: tl.constexpr,

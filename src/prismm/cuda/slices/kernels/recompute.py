@@ -24,10 +24,10 @@ from prismm.cuda.gemm.kernels.repair import (
     sign_of,
     special_sum,
 )
-from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, ieee_value, limb_numbers, round_limbs, significand
+from prismm.cuda.kernels.counts import EXACT, SCHEME_VALUE, SPECIAL
+from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, limb_numbers, round_limbs, significand, special_value
 from prismm.cuda.kernels.flagged import bytes_of, chunks_of, following, place_of
-from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, SHIFT, STATISTICS, bit_number, wide
-from prismm.cuda.residues.kernels.repair import EXACT, SCHEME_VALUE, SPECIAL
+from prismm.cuda.kernels.fp64 import LOW32, SHIFT, STATISTICS, bit_number, wide
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST
 from prismm.cuda.slices.kernels.split import EXTRAS
 
@@ -110,10 +110,9 @@ def _recompute_entry(
             tl.where(real, f2, g2),
             tl.where(real, -g2, f2),
         )
-    if (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (tl.load(columns + LARGEST * n + j) >= EXPONENT):
-        s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
-        if PARTS == 2:
-            s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
+    s0 = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, 0, PARTS, BLOCK)
+    if PARTS == 2:
+        s1 = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, 1, PARTS, BLOCK)
     value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
     path = tl.full([], SPECIAL, tl.int32)
     # Infinite and NaN are never 0, so 0 says that no term is special.

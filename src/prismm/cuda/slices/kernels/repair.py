@@ -13,17 +13,12 @@ and as many again for each limb that an exact sum touches.
 import triton
 import triton.language as tl
 
-from prismm.cuda.kernels.exact import exact_value, ieee_value
+from prismm.cuda.kernels.counts import BY_MAGNITUDE, EXACT, SCHEME_VALUE, SPECIAL
+from prismm.cuda.kernels.exact import exact_value, special_value
 from prismm.cuda.kernels.expansion import round_expansion
-from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, two_sum, wide
+from prismm.cuda.kernels.fp64 import STATISTICS, two_sum, wide
 from prismm.cuda.residues.kernels.entries import doubled, magnitude_proves, magnitude_sum
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, RAW, ROUNDING, judge, spread
-from prismm.cuda.residues.kernels.repair import (
-    BY_MAGNITUDE,
-    EXACT,
-    SCHEME_VALUE,
-    SPECIAL,
-)
 from prismm.cuda.slices.kernels.adaptive import CUTS
 from prismm.cuda.slices.kernels.join import Q, expand_slices, slice_bound
 from prismm.cuda.slices.kernels.pairs import expand_pairs, pairs_bound, pairs_value
@@ -99,11 +94,8 @@ def _repair_entry(
     constants, counts, m, n, k, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr,
     TRUNCATED: tl.constexpr, ADAPTIVE: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    candidate = tl.full([], 0.0, tl.float64)
-    finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     # An infinity or a NaN makes every entry of its vector infinite or NaN, so that 0 can stand for none.
-    if not finite:
-        candidate = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
+    candidate = special_value(a, a_step, b, b_step, rows, columns, m, n, i, j, k, 0, 1, BLOCK)
     proved = candidate != 0.0
     path = tl.full([], SPECIAL, tl.int32)
     # The bound of slices has just left this rounding open, so twice the precision comes before another join.
