@@ -238,16 +238,16 @@ def repeated(
         shown: the row, if there is one, a, and b, as the caller has them: they may require derivatives.
 
     Returns:
-        The function; None where `fast_path` does not know the layout, or torch has to add the row.
+        The function; None where `fast_path` does not know the layout.
     """
     if len(set(map(id, shown))) < len(shown):
         return None
     found = _find((a.shape, b.shape, True, False, keywords), (a, b), keywords)
     if found is None:
         return None
-    adds = row is not None
-    queued = queued_with_row(found.call, a, b, row) if adds else found.aligned
-    if queued is None:
+    queued = found.aligned if row is None else queued_with_row(found.call, a, b, row)
+    adds, by_torch = row is not None and queued is not None, row is not None and queued is None
+    if queued is None and not by_torch:
         return None
     check, times_forgotten = _guards_of(*shown).check, _forgotten
 
@@ -255,7 +255,12 @@ def repeated(
         if not check(*tensors) or times_forgotten != _forgotten or fingerprint_of_settings() != found.settings:
             return None
         x, y = tensors[-2:]
-        if found.current_device() != found.index or (x.data_ptr() | y.data_ptr()) & 15:
+        if found.current_device() != found.index:
+            return None
+        if by_torch:
+            value = found.queue(x, y, None, ())
+            return None if value is None else value.add_(tensors[0].detach())
+        if (x.data_ptr() | y.data_ptr()) & 15:
             return None
         return found.queue(x, y, None, (0, 0, tensors[0].data_ptr()) if adds else (), queued)
 

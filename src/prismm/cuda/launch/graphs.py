@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core import cache_files
 from prismm.cuda.launch.arguments import FACTORS
 from prismm.cuda.launch.captured import NON_BLOCKING, Node, array, capture_into, captured
 from prismm.cuda.launch.driver import KernelNode, MemsetNode, address_of, check, driver
 from prismm.cuda.launch.kernels import node_table as table
+from prismm.cuda.launch.settings import fingerprint_of_settings
 
 if TYPE_CHECKING:
     from prismm.cuda.launch.captured import Queue
@@ -88,11 +90,14 @@ def follow(later: int, earlier: int) -> None:
 
 @functools.cache
 def compiled_queue() -> Any:
-    """`launch.kernels.queue`, which takes a second to compile."""
+    """`launch.kernels.queue`, which takes a second to compile, beside the kernels of a first call."""
     # Not before a call on a GPU: a plan needs no compiler.
     from prismm.cuda.launch.kernels.queue import queue
 
-    return queue.compile()
+    # Nobody waits long for it.
+    with cache_files.announced_to(lambda _: None):
+        fingerprint_of_settings()
+        return queue.compile()
 
 
 class Graph:
