@@ -129,6 +129,19 @@ def test_no_scheme_is_told_apart_by_its_class(trees):
 
 
 @pytest.mark.slow
+def test_a_fixture_patches_nothing_beside_a_pretended_gpu():
+    """A fixture's patch is undone after that of `pretended`, and would restore what that one had put there."""
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for block in ast.walk(ast.parse(path.read_text()))
+        if isinstance(block, ast.With) and any("pretended(" in ast.unparse(item) for item in block.items)
+        for call in ast.walk(block)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("monkeypatch.")
+    ]
+    assert not found, found
+
+
 def test_a_source_distribution_holds_no_tests_without_what_they_need(tmp_path):
     build = f"import setuptools.build_meta as b; b.build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)

@@ -45,8 +45,9 @@ REPAIR = {"magnitude_planes", "repair_strips"}
 )
 def test_a_call_compiles_what_it_launches_and_nothing_else(tmp_path, monkeypatch, dtype, keywords, absent, present):
     programs, asked = [], []
-    with pretended(GPUS["H100"], tmp_path):
-        monkeypatch.setattr(Program, "run", lambda program, *_: programs.append(program))
+    # A patch of its own, which is undone first: the GPU that is pretended has Program.run patched already.
+    with pretended(GPUS["H100"], tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Program, "run", lambda program, *_: programs.append(program))
         x = torch.ones(512, 512, dtype=dtype)
         prismm.matmul(x, x, **keywords)
     (program,) = programs

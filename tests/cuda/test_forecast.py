@@ -158,16 +158,16 @@ def test_explain_foresees_and_calls_do_not(tmp_path, monkeypatch):
         "prismm.cuda.residues.implementation.expected_repairs",
         lambda *given: asked.append(given) or (1.0, "in a sample of the data"),
     )
-    with pretended(GPUS["H200"], tmp_path):
+    with pretended(GPUS["H200"], tmp_path), pytest.MonkeyPatch.context() as patch:
         prismm.matmul(a, b, **ROUNDED)
         prismm.gemm(a, b, b, alpha=2.0, beta=1.0, **ROUNDED)
         prismm.explain(a[None].repeat(2, 1, 1), b, scheme=Residues(15), accuracy="fast")
         prismm.explain(a[None].repeat(2, 1, 1), b[None].repeat(2, 1, 1), scheme=Residues(15), **ROUNDED)
         prismm.explain(a[:0], b, **ROUNDED)
         prismm.explain(a, b, scheme=prismm.Native())
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         assert not asked
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         plan = prismm.explain(a, b, **ROUNDED)
         assert len(asked) == 1 and plan.predicted_seconds > 1.0 and plan.reasons[-1] == "in a sample of the data"
         assert prismm.dispatch.explain(a, b, ("correctly-rounded", None, False, None, None, None), foresee=False)

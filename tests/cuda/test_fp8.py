@@ -282,10 +282,10 @@ def test_what_is_prepared_or_captured_goes_by_int8(monkeypatch, tmp_path):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(fp8_proof, "_proved", _Cached(None, 0))
     a = torch.zeros(2048, 2048, dtype=torch.float64)
-    with pretended(B300, tmp_path):
+    with pretended(B300, tmp_path), pytest.MonkeyPatch.context() as patch:
         assert prismm.prepare(a, scheme=Residues(14)).engine == INT8
         assert prismm.explain(a, a).engine == FP8
-        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
         assert not fp8_proof.is_exact(B300, 0)
 
 

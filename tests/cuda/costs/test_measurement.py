@@ -81,10 +81,10 @@ def test_fp8_digits_are_multiplied_as_a_call_does(programs, monkeypatch, tmp_pat
     assert program.workspace >= (2 + 2) * count * measurement._N**2
     assert int(memory[: 2 * count * measurement._N**2].max()) < 0x7F
     monkeypatch.setattr(measurement, "_N", 256)
+    monkeypatch.setattr(fp8_proof, "prove", lambda *_: None)
     with pretended(BLACKWELL, tmp_path) as launched:
         measurement._digits(BLACKWELL, memory, generator)
         a = torch.zeros(256, 256, dtype=torch.float64)
-        monkeypatch.setattr(fp8_proof, "prove", lambda *_: None)
         prismm.matmul(a, a, scheme=prismm.Residues(14), accuracy="native", engine="cuda:fp8")
     (launch,) = programs.pop()[0].launches
     (expected,) = (line for line in launched if line.startswith("digit_product"))
