@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import prismm
 from prismm.core.accuracy import parse_target
 from prismm.core.outcome import Epilogue, Job
-from prismm.cpu.native.product import CACHED, PIECE, SHORT, Whole, ordinary_product, ordinary_products
+from prismm.cpu.native.product import (
+    CACHED,
+    LOOKED_AT,
+    PIECE,
+    SHORT,
+    Whole,
+    ordinary_product,
+    ordinary_products,
+)
 from prismm.formats import FP32
 from prismm.schemes.native import Native
 
@@ -42,6 +51,32 @@ def test_long_sums_of_huge_terms_in_a_batch_are_rejected(rng):
         a[batch - 1] *= 2.0**40
         b[batch - 1] *= 2.0**40
         assert ordinary_products(a, b, 1) is None
+
+
+@pytest.mark.parametrize(("dtype", "half"), [(np.float64, 520), (np.float32, 66), (np.complex128, 520)])
+def test_no_product_of_huge_elements_is_made_in_vain(dtype, half, rng, monkeypatch):
+    """A look at some elements tells; the closer look, which multiplies, decides. Elements that are huge on one side
+    alone, or in a row that is not looked at, change nothing.
+    """
+    made = []
+    multiply = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda *args, **named: made.append(1) or multiply(*args, **named))
+    n = 410
+    assert n**3 >= LOOKED_AT
+    a, b = (rng.standard_normal((n, n)).astype(dtype) for _ in range(2))
+    huge = [np.ldexp(x.real, half).astype(dtype) for x in (a, b)]
+    assert ordinary_product(*huge) is None and ordinary_products(*(x[None] for x in huge), 1) is None and not made
+    small = np.ldexp(b.real, -half).astype(dtype)
+    found = ordinary_product(huge[0], small)
+    assert found is not None and made == [1] and np.array_equal(found, multiply(huge[0], small))
+    a[1, 1] = np.nan
+    assert ordinary_product(a, b) is None and made == [1, 1]
+    a[0, 0] = np.nan
+    assert ordinary_product(a, b) is None and made == [1, 1]
+    monkeypatch.undo()
+    # What is ordinary in the end keeps its value, whichever way it took.
+    c = prismm.matmul(np.hstack([huge[0], -huge[0]]), np.vstack([huge[1], huge[1]]))
+    assert np.isfinite(c).all()
 
 
 def whole(a: np.ndarray, b: np.ndarray, c: np.ndarray, **factors: Any) -> np.ndarray:

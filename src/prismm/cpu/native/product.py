@@ -153,13 +153,30 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
 
 def _multiplied(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any] | None:
     """a @ b of one element type, or None where that asks for a closer look, for callers that have silenced warnings. Of
-    long sums the operands alone decide, so none is made in vain.
+    long sums the operands alone decide, and of huge elements a few tell, so that few products are made in vain.
     """
     long = _long(a.shape[-1], a.dtype)
-    if long and not _small(a, b):
+    if (long and not _small(a, b)) or _seem_huge(a, b):
         return None
     c: NDArray[Any] = np.matmul(a, b, out=out)
     return c if long or squares(c) < math.inf else None
+
+
+SOME, LOOKED_AT = 8, 1 << 26
+"""Rows and columns of an operand that a look at it takes, and multiply-adds of a product that is worth one."""
+
+
+def _seem_huge(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether products of a few elements say that Σ|a @ b|² is infinite, or a few are NaN. A guess: the closer look,
+    which makes the product again, decides.
+    """
+    if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOKED_AT:
+        return False
+    largest = 1.0
+    for x in (a, b):
+        rows, columns = (slice(None, None, -(-size // SOME)) for size in x.shape[-2:])
+        largest *= float(np.abs(x[..., rows, columns]).max())
+    return not largest < 4.0 * math.sqrt(np.finfo(a.dtype).max)
 
 
 CACHED = 1 << 16
