@@ -128,7 +128,6 @@ def test_no_scheme_is_told_apart_by_its_class(trees):
     assert not found, found
 
 
-@pytest.mark.slow
 def test_a_fixture_patches_nothing_beside_a_pretended_gpu():
     """A fixture's patch is undone after that of `pretended`, and would restore what that one had put there."""
     found = [
@@ -142,6 +141,7 @@ def test_a_fixture_patches_nothing_beside_a_pretended_gpu():
     assert not found, found
 
 
+@pytest.mark.slow
 def test_a_source_distribution_holds_no_tests_without_what_they_need(tmp_path):
     build = f"import setuptools.build_meta as b; b.build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)

@@ -62,10 +62,12 @@ def test_a_call_compiles_what_it_launches_and_nothing_else(tmp_path, monkeypatch
 
 @pytest.fixture
 def program(monkeypatch):
-    """A program of two kernels, of which one is put off; what it compiled and loaded; and what lets that one go on."""
+    """A program of three launches, the last two of them put off; what was compiled for which device; and what lets the
+    compilation of those go on.
+    """
     found, may_end = Program(), threading.Event()
     compiled: list[tuple[str, int]] = []
-    plain, slow = (SimpleNamespace(fn=SimpleNamespace(__name__=name)) for name in ("plain", "slow"))
+    plain, slow, rare = (SimpleNamespace(fn=SimpleNamespace(__name__=name)) for name in ("plain", "slow", "rare"))
 
     def compile_one(program, launch):
         if threading.current_thread().name == "prismm-compile-later":
@@ -82,7 +84,7 @@ def program(monkeypatch):
     monkeypatch.setattr(triton_driver, "_active", gpu)
     found.launch(plain, (1,), WAYS=1)
     found.launch_compiled_later({"WAYS": 2}, slow, (1,), WAYS=5)
-    found.launch_compiled_later(None, slow, (1,), WAYS=7)
+    found.launch_compiled_later(None, rare, (1,), WAYS=7)
     yield found, compiled, may_end
     may_end.set()
     later.finish()
@@ -96,20 +98,25 @@ def launched(program):
     return [None if launch.now is None else launch.now.ways for launch in program.launches]
 
 
-def test_first_calls_launch_what_is_compiled_soon(program, capfd):
+def test_first_calls_launch_what_is_compiled_soon(program, monkeypatch, capfd):
     found, compiled, may_end = program
+    made = []
+    monkeypatch.setattr("prismm.cuda.launch.program.is_capturing", lambda stream: False)
+    monkeypatch.setattr(Program, "_make_graph", lambda program, key, bases: made.append(bases))
     found._fill((0,))
     assert launched(found) == [1, 2, None] and not found._is_complete
     assert sorted(compiled) == [("gpu", 3), ("gpu", 3), ("plain", 1), ("slow", 2)]
-    assert "once, beside further calls): slow\n" in capfd.readouterr().err
-    assert not found.launch_at_once((0, 0, 0, 0), 0)  # no graph keeps what is launched meanwhile
+    assert "once, beside further calls): rare, slow\n" in capfd.readouterr().err
+    # No graph keeps what is launched meanwhile.
+    found._called = True
+    assert not found.launch_at_once((0, 0, 0, 0), 0) and not made
     found._fill((0,))
     assert launched(found) == [1, 2, None] and capfd.readouterr().err == ""
     may_end.set()
     later.finish()
     found._fill((0,))
     assert launched(found) == [1, 5, 7] and found._is_complete
-    assert sorted(ways for name, ways in compiled if name == "slow") == [2, 5, 7]
+    assert sorted(ways for name, ways in compiled if name in ("slow", "rare")) == [2, 5, 7]
 
 
 def test_what_is_put_off_is_taken_all_at_once(program):
@@ -124,9 +131,36 @@ def test_what_is_put_off_is_taken_all_at_once(program):
     may_end.set()
 
 
-def test_a_capture_and_whoever_asks_wait_for_all_kernels(program, monkeypatch):
+def test_a_capture_waits_for_all_kernels(program, monkeypatch):
     found, _, may_end = program
+    monkeypatch.setattr(Program, "_queue", lambda program, bases, stream, captured: None)
+    found.run((0, 0, 0, 0), 0, False)
+    assert launched(found) == [1, 2, None]
     threading.Timer(0.2, may_end.set).start()
+    found.run((0, 0, 0, 0), 0, True)
+    assert launched(found) == [1, 5, 7]
+
+
+def test_calls_go_on_without_what_cannot_be_compiled(program, monkeypatch, capfd):
+    """Whoever has to have it tries again, and is told."""
+    found, _, may_end = program
+    may_end.set()
+    compile_one, wrong = Program._compile, [OSError("no room"), OSError("no room")]
+
+    def refuse(program, launch):
+        if launch.constants["WAYS"] > 2 and wrong:
+            raise wrong.pop()
+        return compile_one(program, launch)
+
+    monkeypatch.setattr(Program, "_compile", refuse)
+    for _ in range(3):
+        found._fill((0,))
+        later.finish()
+        assert launched(found) == [1, 2, None] and not found._is_complete
+    assert capfd.readouterr().err.count("a kernel was not compiled, and calls go on without it") == 1
+    wrong += [OSError("no room either")]
+    with pytest.raises(prismm.errors.EngineError, match="no room either"):
+        found._fill((0,), complete=True)
     found._fill((0,), complete=True)
     assert launched(found) == [1, 5, 7]
 
@@ -143,11 +177,11 @@ def test_calls_wait_where_the_environment_says_so(program, monkeypatch, capfd):
 def test_the_environment_has_to_be_understood(monkeypatch):
     monkeypatch.setenv("PRISMM_COMPILE", "later")
     with pytest.raises(prismm.errors.ArgumentError, match="PRISMM_COMPILE='later' is not known; set it to first"):
-        later.is_put_off()
+        later.goes_on()
 
 
 def test_sources_that_calls_wait_for_are_read_first():
-    order, may_end = [], threading.Event()
+    order = []
 
     def compile_one():
         with later.front_end():
@@ -155,22 +189,65 @@ def test_sources_that_calls_wait_for_are_read_first():
         return 7
 
     with later.awaited():
-        promise = later.begin(compile_one)  # returns, though nothing is read yet
+        promise = later.begin("one", compile_one)  # returns, though nothing is read yet
         with later.front_end():
             order.append("first")
         time.sleep(0.05)
         assert not promise.done()
-    assert promise.result(60) == 7 and order == ["first", "later"] and not may_end.is_set()
+    assert promise.result(60) == 7 and order == ["first", "later"]
+
+
+def test_a_call_waits_for_one_reading_at_most():
+    """Kernels that are compiled beside calls queue for their turn behind any call."""
+    order, reading, may_end = [], threading.Event(), threading.Event()
+
+    def compile_one():
+        with later.front_end():
+            order.append("later")
+            reading.set()
+            may_end.wait(60)
+
+    with later.awaited():
+        promises = [later.begin(number, compile_one) for number in range(5)]
+    reading.wait(60)
+    with later.awaited():
+        threading.Timer(0.05, may_end.set).start()
+        with later.front_end():
+            order.append("call")
+    for promise in promises:
+        promise.result(60)
+    assert order == ["later", "call", *["later"] * 4]
+
+
+def test_a_kernel_of_many_programs_is_compiled_once_at_a_time():
+    """The second finds what the first has compiled."""
+    compiled, inside, most = [], [], []
+
+    def compile_one():
+        if compiled:
+            return compiled[0]
+        with later.front_end():
+            pass
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+        compiled.append(5)
+        return 5
+
+    with later.awaited():
+        promises = [later.begin("one", compile_one) for _ in range(5)]
+    assert [promise.result(60) for promise in promises] == [5] * 5 and len(compiled) == 1 and most == [1]
 
 
 def test_a_kernel_on_disk_is_there_at_once_and_errors_are_kept():
     with later.awaited():
-        assert later.begin(lambda: 5).result(0) == 5
+        assert later.begin("one", lambda: 5).result(0) == 5
 
         def refused():
             raise OSError("no room")
 
-        promise = later.begin(refused)
+        promise = later.begin("one", refused)
     with pytest.raises(OSError, match="no room"):
         promise.result(0)
     later.finish()
@@ -185,7 +262,7 @@ def test_many_kernels_are_put_off_while_a_call_waits():
             return 1
 
     with later.awaited():
-        promises = [later.begin(compile_one) for _ in range(40)]
+        promises = [later.begin(number, compile_one) for number in range(40)]
         assert not any(promise.done() for promise in promises)
     assert sum(promise.result(60) for promise in promises) == 40
 

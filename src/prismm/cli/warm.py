@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -95,17 +96,15 @@ def _warm_gpu(dtypes: list[str], engine: str | None, quiet: bool) -> None:
         raise EngineError("there is no NVIDIA GPU here, or this torch is a CPU build; run it on a machine with one")
     calls = [(dtype, n, target) for dtype in dtypes for n in ORDERS for target in _TARGETS]
     refusals: list[PrismmError] = []
+    os.environ["PRISMM_COMPILE"] = "first"  # this process's products wait for all their kernels
 
     def multiply_all(done: Told) -> None:
         from prismm.core import cache_files
-        from prismm.cuda.launch import later
 
         with cache_files.announced_to(lambda text: done(text, 0)):
             for call in calls:
                 refusals.extend(_multiply(*call, engine))
                 done(f"multiplied {call[0]}, n = {call[1]}", 1)
-            done("compiling kernels of repair", 0)
-            later.finish()
 
     _run(torch.cuda.get_device_name(), "products", len(calls), quiet, multiply_all)
     if len(refusals) == len(calls):

@@ -238,7 +238,8 @@ def repeated(
         shown: the row, if there is one, a, and b, as the caller has them: they may require derivatives.
 
     Returns:
-        The function; None where `fast_path` does not know the layout.
+        The function; None where `fast_path` does not know the layout, where one tensor is shown twice, or without a row
+        where no program is for addresses that are multiples of 16.
     """
     if len(set(map(id, shown))) < len(shown):
         return None

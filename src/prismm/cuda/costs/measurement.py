@@ -8,17 +8,15 @@ is timed once.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.costs.calibrate import queued_seconds_of
 from prismm.cuda.costs.derive import Measured
 from prismm.cuda.device import LONG_SUMS
 from prismm.cuda.launch.cublas import WORKSPACE, Gemm
-from prismm.cuda.launch.driver import driver
+from prismm.cuda.launch.driver import relaxed
 from prismm.cuda.launch.program import Program
 from prismm.errors import EngineError
 
@@ -43,7 +41,6 @@ compiled.
 """
 _LIBRARY_N = 4096
 """Size of the INT8 product of torch."""
-_RELAXED = 2
 
 ENOUGH_MEMORY = 4 * _COPIED
 """Bytes that have to be free."""
@@ -60,7 +57,7 @@ def measure(device: Device, index: int, begin: float) -> Measured:
     from torch.utils._python_dispatch import _disable_current_modes
 
     # Nobody who counts products, or replaces them, is to see these.
-    with torch.cuda.device(index), torch.no_grad(), _disable_current_modes(), _relaxed():
+    with torch.cuda.device(index), torch.no_grad(), _disable_current_modes(), relaxed():
         if torch.cuda.mem_get_info(index)[0] < ENOUGH_MEMORY:
             raise EngineError(f"less than {ENOUGH_MEMORY >> 20} MiB of its memory are free")
         torch.cuda.current_stream().synchronize()
@@ -86,17 +83,6 @@ def measure(device: Device, index: int, begin: float) -> Measured:
             product, count = _digits(device, memory, generator)
             fp8 = count * operations / _seconds(product, between)
     return Measured(float64, float32, copied, launch, int8, library, fp8)
-
-
-@contextlib.contextmanager
-def _relaxed() -> Iterator[None]:
-    """What is asked of the driver inside neither fails nor spoils the capture of another stream, by another thread."""
-    mode = ctypes.c_int(_RELAXED)
-    driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
 
 def _nothing() -> None:

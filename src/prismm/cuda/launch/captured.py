@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from prismm.cuda.launch.arguments import FACTORS
-from prismm.cuda.launch.driver import KernelNode, MemsetNode, check, driver
+from prismm.cuda.launch.driver import RELAXED, KernelNode, MemsetNode, check, driver
 
 ALIGNMENT = 256
 """Bytes: what cuBLAS asks for at most; memory of torch's has it."""
 NON_BLOCKING = 1
-_RELAXED = 2
 _KERNEL, _MEMSET = 0, 2
 
 Queue: TypeAlias = Callable[[tuple[int, ...], int], None]
@@ -191,7 +190,7 @@ def capture_into(
     before = set(_nodes_of(graph))
     with _stream() as stream:
         # Relaxed, so that what other threads ask of the driver meanwhile neither fails nor spoils the capture.
-        check(cuda.cuStreamBeginCaptureToGraph(stream, graph, array(after), None, len(after), _RELAXED))
+        check(cuda.cuStreamBeginCaptureToGraph(stream, graph, array(after), None, len(after), RELAXED))
         try:
             queue(bases, stream)
         finally:

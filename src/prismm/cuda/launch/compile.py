@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prismm.core import cache_files
 from prismm.cuda.launch import later
 from prismm.cuda.launch.arguments import FACTORS, RIGHT, WORKSPACE, BufferView, Factor, Tiled
-from prismm.cuda.launch.driver import LaunchConfig, check, driver
+from prismm.cuda.launch.driver import LaunchConfig, check, driver, relaxed
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def function_of(compiled: Any) -> int:
             f"{compiled.name} needs {shared} bytes of shared memory, and a multiprocessor of this GPU lends {most}: "
             "multiply CPU tensors (a.cpu()), or torch.matmul itself"
         )
-    return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
+    with relaxed():  # what was compiled beside the calls may be loaded while a stream is captured
+        return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
 
 
 def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> Ready:

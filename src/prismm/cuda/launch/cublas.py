@@ -16,7 +16,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.launch.driver import driver
+from prismm.cuda.launch.driver import relaxed
 from prismm.cuda.launch.stages import MULTIPLY
 from prismm.errors import EngineError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 WORKSPACE = 32 << 20
 """Bytes that cuBLAS is given, as it asks for on Hopper GPUs; torch gives it as many there."""
 
-_RELAXED = 2
 _PLAIN, _TRANSPOSED = 0, 1
 _LETTERS = {"float64": "D", "float32": "S", "complex128": "Z", "complex64": "C"}
 _MOST = (1 << 31) - 1
@@ -197,12 +196,9 @@ def _kinds(name: str) -> list[Any]:
 
 def _new_handle() -> ctypes.c_void_p:
     """A handle of the current device; made while a stream is captured, too, as it queues nothing."""
-    handle, mode = ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-    driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
-    try:
+    handle = ctypes.c_void_p()
+    with relaxed():
         _check(_library().cublasCreate_v2(ctypes.byref(handle)))
-    finally:
-        driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
     return handle
 
 

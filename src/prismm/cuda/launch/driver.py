@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from prismm.errors import EngineError
+
+RELAXED = 2
+"""The mode of a capture in which its thread may call any function of the driver's."""
 
 
 class LaunchConfig(ctypes.Structure):
@@ -101,3 +106,14 @@ def check(code: int) -> None:
         driver().cuGetErrorString(code, ctypes.byref(text))
         message = (text.value or b"unknown error").decode()
         raise EngineError(f"the CUDA driver refused a launch: {message} (error {code})")
+
+
+@contextlib.contextmanager
+def relaxed() -> Iterator[None]:
+    """What is asked of the driver inside neither fails nor spoils the capture of a stream, by any thread."""
+    mode = ctypes.c_int(RELAXED)
+    driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))

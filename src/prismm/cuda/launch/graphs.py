@@ -94,8 +94,7 @@ def compiled_queue() -> Any:
     # Not before a call on a GPU: a plan needs no compiler.
     from prismm.cuda.launch.kernels.queue import queue
 
-    # Nobody waits long for it.
-    with cache_files.announced_to(lambda _: None):
+    with cache_files.announced_to(lambda _: None):  # nobody waits long for it
         fingerprint_of_settings()
         return queue.compile()
 

@@ -2,7 +2,8 @@
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
 written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. From the second
-call on all launches are one CUDA graph, whose nodes take the addresses of each call (`launch.graphs`). So a call costs
+call on, or the first for which all kernels are there (`launch.later`), all launches are one CUDA graph, whose nodes
+take the addresses of each call (`launch.graphs`). So a call costs
 the host about as much as one launch; Triton's own way through the arguments would cost more than a small product.
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
@@ -291,14 +292,15 @@ class Program:
 
     def _make_ready(self, complete: bool) -> None:
         """Load all kernels or, unless all have to be there, what is launched until the last of them is compiled."""
+        complete = complete or not later.goes_on()
         missing = [launch for launch in self._kernels() if launch.ready is None]
         put_off = [launch for launch in missing if launch.is_put_off]
         with later.awaited():
-            begun = [launch for launch in put_off if launch.promise is None]
+            begun = [launch for launch in put_off if launch.promise is None or (complete and launch.has_failed)]
             for launch in begun:
                 launch.promise = self._compile_later(launch)
             # All at once: one of them may need what another one does.
-            complete = complete or not later.is_put_off() or all(launch.is_compiled for launch in put_off)
+            complete = complete or all(launch.is_compiled for launch in put_off)
             now = [launch for launch in missing if not launch.is_put_off]
             if not complete:
                 announce_later({launch.kernel.fn.__name__ for launch in begun if not launch.is_compiled})
@@ -321,7 +323,7 @@ class Program:
             with triton_files():
                 return self._compile(launch)
 
-        return later.begin(compile_it)
+        return later.begin((id(launch.kernel), device), compile_it)
 
     def _fill(self, bases: tuple[int, ...], *, complete: bool = False) -> None:
         """The addresses of a call, in the parameters of all launches. complete: whether all kernels must be there."""

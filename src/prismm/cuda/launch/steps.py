@@ -34,7 +34,12 @@ class Launch:
     @property
     def is_compiled(self) -> bool:
         """Whether what was promised is there."""
-        return self.promise is not None and self.promise.done()
+        return self.promise is not None and self.promise.done() and self.promise.exception() is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether what was promised will not be there."""
+        return self.promise is not None and self.promise.done() and self.promise.exception() is not None
 
     @property
     def now(self) -> Ready | None:
