@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prismm.cpu import blas_pieces
-from prismm.cpu.native.product import ALONE
+from prismm.cpu.native.ordinary import ALONE
 
 SHAPES = [
     (1, 1, 1),

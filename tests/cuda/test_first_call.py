@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -265,6 +268,44 @@ def test_many_kernels_are_put_off_while_a_call_waits():
         promises = [later.begin(number, compile_one) for number in range(40)]
         assert not any(promise.done() for promise in promises)
     assert sum(promise.result(60) for promise in promises) == 40
+
+
+FIRST_CALLS = """
+import numpy as np, torch, prismm
+from prismm.cuda.launch import later
+from prismm.testing import HOSTILE
+a, b = (torch.from_numpy(x).cuda() for x in HOSTILE["phi4"](300, 300, 300, seed=1))
+found = [prismm.matmul(a, b, accuracy="correctly-rounded")]
+assert later._RUNNING, "all kernels were there"
+found.append(prismm.gemm(a, b, a, alpha=0.5, beta=0.3, accuracy="correctly-rounded"))
+if CAPTURES:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found.append(prismm.matmul(a, b, accuracy="correctly-rounded"))
+    graph.replay()
+later.finish()
+for _ in range(3):
+    found.append(prismm.matmul(a, b, accuracy="correctly-rounded"))
+    found.append(prismm.gemm(a, b, a, alpha=0.5, beta=0.3, accuracy="correctly-rounded"))
+x, y = a.cpu().numpy(), b.cpu().numpy()
+products = prismm.matmul(x, y, accuracy="correctly-rounded"), prismm.gemm(
+    x, y, x, alpha=0.5, beta=0.3, accuracy="correctly-rounded"
+)
+kinds = [0, 1, *([0] if CAPTURES else []), *[0, 1] * 3]
+print([np.array_equal(one.cpu().numpy(), products[kind]) for one, kind in zip(found, kinds, strict=True)])
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("captures", [False, True])
+def test_calls_and_captures_have_their_bits_while_kernels_are_compiled(captures, tmp_path):
+    """In a process that finds no kernel on disk."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PRISMM_COMPILE": ""}
+    script = f"CAPTURES = {captures}" + FIRST_CALLS
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str([True] * (9 if captures else 8))
 
 
 def promise(done: bool) -> SimpleNamespace:

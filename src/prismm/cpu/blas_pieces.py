@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.cpu.native.product import ALONE
+from prismm.cpu.native.ordinary import ALONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from prismm.cpu.backend import select
 from prismm.cpu.choice import RESIDUE_WORK, TINY_WORK, measured_engine
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.engines.named import BLAS, engine_named
-from prismm.cpu.native import product as native
+from prismm.cpu.native import ordinary
 from prismm.cpu.residues import batch as batch_products
 from prismm.cpu.residues import long
 from prismm.cpu.residues import multiply as residues
@@ -57,7 +57,7 @@ def fast_product(
             return None  # the planner weighs residues
         if work >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
-        return native.ordinary_product(a, b)
+        return ordinary.ordinary_product(a, b)
     target = _certified(native_grade, accuracy, reproducible)
     if target is None or environment.variable(b"PRISMM_ENGINE"):
         return None
@@ -107,7 +107,7 @@ def fast_batch(
         if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         try:
-            return native.ordinary_products(a, b, threads.worker_count(workers))
+            return ordinary.ordinary_products(a, b, threads.worker_count(workers))
         except ValueError:  # batches that do not fit
             return None
     target = _certified(native_grade, accuracy, reproducible)
@@ -171,7 +171,7 @@ def fast_dense(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex 
 
     The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
     silenced, and neither does vdot. The check of a sum is one of its product too: what overflows on the way stays Inf
-    or NaN to the end, and where nothing does, rounding errors are small beside the largest float (`native.ordinary`).
+    or NaN to the end, and where nothing does, rounding errors are small beside the largest float (`ordinary.ordinary`).
     """
     _, _, _, _, mm, addmm, vdot, singles, autocast = _tensors()
     kind, left, right = a.dtype, a.shape, b.shape
@@ -182,7 +182,7 @@ def fast_dense(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex 
     if not 0 < work <= SMALL_TENSORS:
         return None
     if single:
-        if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
+        if left[1] >= ordinary.SHORT[4] or environment.reduced_float32() is not None:
             return None
         if autocast():
             with environment.outside_autocast():
@@ -257,7 +257,7 @@ def _sum(
         return None
     environment.check_arithmetic()
     blas_threads.check_numpy()
-    value = native.ordinary_product(x, y)
+    value = ordinary.ordinary_product(x, y)
     if value is None:
         return None
     kind = value.dtype.type
@@ -267,7 +267,7 @@ def _sum(
         if z is not None:
             value = value + (z if beta == 1 else z * kind(complex(beta).real if is_real else beta))
         # The product hides no overflow: it is left to see that the sum has none.
-        finite = native.squares(value) < math.inf
+        finite = ordinary.squares(value) < math.inf
     return value if finite else None
 
 

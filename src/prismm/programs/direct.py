@@ -1,7 +1,7 @@
 """Products that go straight to torch: of native grade on a CPU, where nothing is predicted to be faster.
 
 Torch's own operator makes them, whatever their size, and one look at the result says whether it is the product of
-native grade: see `cpu.native.product.ordinary`, whose argument this is. It holds below 2^11 terms of float32 and 2^25
+native grade: see `cpu.native.ordinary.ordinary`, whose argument this is. It holds below 2^11 terms of float32 and 2^25
 of float64, two terms for each pair of complex elements, three more for a sum; of longer sums the operands are looked at
 as well. What is not ordinary goes the long way.
 """
@@ -25,7 +25,7 @@ from prismm.cpu.backend import problem_of
 from prismm.cpu.choice import RESIDUE_WORK, may_beat_blas, measured_engine
 from prismm.cpu.engines.named import BLAS
 from prismm.cpu.kernels.energy import energy32, energy64
-from prismm.cpu.native.product import SHORT
+from prismm.cpu.native.ordinary import SHORT
 from prismm.programs.gemms import Gemm, Method
 
 if TYPE_CHECKING:

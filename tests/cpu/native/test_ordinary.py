@@ -10,15 +10,8 @@ import pytest
 import prismm
 from prismm.core.accuracy import parse_target
 from prismm.core.outcome import Epilogue, Job
-from prismm.cpu.native.product import (
-    CACHED,
-    LOOKED_AT,
-    PIECE,
-    SHORT,
-    Whole,
-    ordinary_product,
-    ordinary_products,
-)
+from prismm.cpu.native.ordinary import CACHED, LOOKED_AT, PIECE, SHORT, ordinary_product, ordinary_products
+from prismm.cpu.native.product import Whole
 from prismm.formats import FP32
 from prismm.schemes.native import Native
 

@@ -17,6 +17,7 @@ from prismm.cpu import blas_threads
 from prismm.cpu.entries import Entries
 from prismm.cpu.native import single
 from prismm.cpu.native.library import lower_syrk
+from prismm.cpu.native.ordinary import are_small, are_transposes, energy, is_long, ordinary
 from prismm.cpu.repair import repair
 from prismm.formats import FP64, format_of
 from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
@@ -29,9 +30,6 @@ LOWER_PANELS, LOWER_PANEL = 4, 128
 
 SYRK_PANELS, SYRK_PANEL = 2, 1024
 """The same where BLAS makes the blocks on the diagonal by halves."""
-
-PIECE = 8192
-"""Elements of a dot product for which OpenBLAS starts no threads (up to 10,000)."""
 
 
 def product(
@@ -75,7 +73,7 @@ def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_to
     A matrix times its own transpose is BLAS's syrk. Where that can be called through NumPy alone, few and large blocks
     on the diagonal serve best; NumPy copies their other triangles entry by entry, for which `_apart` has room.
     """
-    syrk = not as_torch and out.dtype == a.dtype and _are_transposes(a, b)
+    syrk = not as_torch and out.dtype == a.dtype and are_transposes(a, b)
     if syrk and len(out) > LOWER_PANEL and lower_syrk(a, out):
         return
     panels = SYRK_PANELS if syrk else LOWER_PANELS
@@ -92,152 +90,12 @@ def _lower_product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], *, as_to
             product(a[below], b[:, here], out[below, here], as_torch=as_torch)
 
 
-def _are_transposes(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether a is the transpose of b, in the same memory."""
-    return a.shape == b.shape[::-1] and a.strides == b.strides[::-1] and a.ctypes.data == b.ctypes.data
-
-
 def _apart(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Room for an n by n matrix whose rows are an odd number of the cache's lines apart: entries of a column lie in
     different sets of the cache, also where a row is 2^k bytes long.
     """
     lines = -(-n * dtype.itemsize // 64) | 1
     return np.empty((n, lines * 64 // dtype.itemsize), dtype)[:, :n]
-
-
-def _energy(x: NDArray[Any]) -> float:
-    """Σ|x|² in x's own precision; Inf or NaN where that overflows or x is not finite."""
-    with np.errstate(all="ignore"):
-        return squares(x)
-
-
-def squares(x: NDArray[Any]) -> float:
-    """`_energy` for callers that have silenced warnings: in one pass of BLAS dot."""
-    flat = x.reshape(-1) if x.flags.c_contiguous else x.ravel(order="K")
-    if flat.dtype.kind == "c":
-        flat = flat.view(flat.real.dtype)
-    if flat.size > 1 << 17:
-        return float(np.dot(flat, flat))
-    # In pieces too short for BLAS to wake its threads, which would take longer than the sum.
-    whole = flat.size & -PIECE
-    total = float(np.dot(flat[whole:], flat[whole:])) if whole < flat.size else 0.0
-    pieces = flat[:whole].reshape(-1, PIECE)
-    return sum(np.vecdot(pieces, pieces).tolist(), total) if whole else total
-
-
-SHORT = {8: 1 << 24, 4: 1 << 10}
-"""Terms from which on a sum is long in the sense of `_long`, by the bytes of a real part."""
-
-
-def _long(k: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a sum of k terms may round away an overflow, so that a finite entry does not prove a finite exact value.
-
-    A finite entry means products below 2^(emax+1), so |a||b| <= K·2^(emax+1) and an error of at most
-    K²·u·2^(emax+1); an entry below 2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in
-    float32, 2^25.5 in float64; K is 2k for complex.
-    """
-    return k >= SHORT[8 if dtype.char in "dD" else 4]
-
-
-def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
-    """a @ b by NumPy's BLAS, or None where that asks for a closer look."""
-    if a.shape[0] * b.shape[1] < PIECE and not _long(a.shape[1], a.dtype):
-        with np.errstate(all="ignore"):
-            small: NDArray[Any] = np.matmul(a, b)
-            # Inf and NaN in either part reach the sum of squares.
-            flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
-            return small if float(np.dot(flat, flat)) < math.inf else None
-    with np.errstate(all="ignore"):
-        return _multiplied(a, b)
-
-
-def _multiplied(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any] | None:
-    """a @ b of one element type, or None where that asks for a closer look, for callers that have silenced warnings. Of
-    long sums the operands alone decide, and of huge elements a few tell, so that few products are made in vain.
-    """
-    long = _long(a.shape[-1], a.dtype)
-    if (long and not _small(a, b)) or _seem_huge(a, b):
-        return None
-    c: NDArray[Any] = np.matmul(a, b, out=out)
-    return c if long or squares(c) < math.inf else None
-
-
-SOME, LOOKED_AT = 8, 1 << 26
-"""Rows and columns of an operand that a look at it takes, and multiply-adds of a product that is worth one."""
-
-
-def _seem_huge(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether products of a few elements say that Σ|a @ b|² is infinite, or a few are NaN. A guess: the closer look,
-    which makes the product again, decides.
-    """
-    if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOKED_AT:
-        return False
-    largest = 1.0
-    for x in (a, b):
-        rows, columns = (slice(None, None, -(-size // SOME)) for size in x.shape[-2:])
-        largest *= float(np.abs(x[..., rows, columns]).max())
-    return not largest < 4.0 * math.sqrt(np.finfo(a.dtype).max)
-
-
-CACHED = 1 << 16
-"""Entries of a batch that are looked at while they are still in the cache."""
-
-ALONE = 1 << 18
-"""Multiply-adds of a product for which OpenBLAS starts no threads, so that several workers may call it."""
-
-
-def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray[Any] | None:
-    """The same of a batch; of many small products each worker takes some."""
-    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[0] * a.shape[1] * b.shape[2] <= CACHED:
-        with np.errstate(all="ignore"):
-            return _multiplied(a, b)
-    c: NDArray[Any] = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-    step = max(1, CACHED // (a.shape[1] * b.shape[2]))
-    odd: list[int] = []
-
-    def multiply_matrices(p: int) -> None:
-        part = slice(p, p + step)
-        with np.errstate(all="ignore"):
-            # One odd piece sends all to a closer look, so the rest need not be multiplied.
-            if not odd and _multiplied(a[part], b[part], c[part]) is None:
-                odd.append(p)
-
-    alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE
-    threads.spread(multiply_matrices, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
-    return None if odd else c
-
-
-def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
-    """Whether all of c = a @ b is finite and hides no overflow, decided cheaply; False asks for a closer look.
-
-    For short sums Σ|c|² < Inf suffices (entries are then below the root of the largest float). For long ones
-    ‖A‖²‖B‖² bounds every
-    |a||b|²: 2^160 leaves room for the rounding of these sums themselves (relatively below 2^17 for 2^40 elements).
-    """
-    with np.errstate(all="ignore"):
-        return _ordinary(a, b, c)
-
-
-def _ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
-    if c.size == 0:
-        return True
-    if not _long(a.shape[-1], c.dtype) and not _narrowed(a, c):
-        return squares(c) < math.inf
-    return _small(a, b)
-
-
-def _small(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether ‖A‖² and ‖B‖² are below 2^80, for callers that have silenced warnings; of a matrix and its own transpose
-    they are the same.
-    """
-    return squares(a) < 2.0**80 and (_are_transposes(a, b) or squares(b) < 2.0**80)
-
-
-def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
-    """Whether c is rounded from a sum in a wider range: that may be finite, and small, where cancelled products have
-    taken an exact value with them that overflows c.
-    """
-    return a.dtype.char in "dD" and c.dtype.char in "fF"
 
 
 def _cannot_hide(a: NDArray[Any], out: NDArray[Any], job: Job, *, wide: bool) -> bool:
@@ -273,7 +131,7 @@ def _hidden(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, wi
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
     """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value
-    (`_long`).
+    (`is_long`).
     """
     limit = 2.0**1023 if c.dtype == np.float64 else 2.0**127
     with np.errstate(invalid="ignore"):
@@ -299,9 +157,9 @@ def multiply(
         return outcome
     x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
     known = False
-    if not wide and _long(a.shape[1], kind):
+    if not wide and is_long(a.shape[1], kind):
         with np.errstate(all="ignore"):
-            known = _small(x, y)
+            known = are_small(x, y)
         if not known:
             # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing
             # overflows.
@@ -326,7 +184,7 @@ def multiply(
         outcome.count("a priori", out.size * len(real_parts(out)))
         # A sum has to be looked at in any case: C may carry it beyond the end, though AB is ordinary.
         # For a long sum that is `known` to be safe, `ordinary` would sum the same squares a second time.
-        if not plain or not ((known and _long(a.shape[1], out.dtype)) or ordinary(x, y, out)):
+        if not plain or not ((known and is_long(a.shape[1], out.dtype)) or ordinary(x, y, out)):
             _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
     return outcome
@@ -380,7 +238,7 @@ class Whole:
         if not found or self.plain:
             return found
         wide = x.dtype.char in "dD"
-        return _energy(c) < math.inf and _cannot_hide(x, c, self.job, wide=wide) and not wide_and_long(x, y)
+        return energy(c) < math.inf and _cannot_hide(x, c, self.job, wide=wide) and not wide_and_long(x, y)
 
     def bound(self, a: NDArray[Any], b: NDArray[Any], at: tuple[int, ...]) -> ConventionalBound:
         """Of the product of a and b at that place."""
@@ -479,7 +337,7 @@ def _overflowed(
 def wide_and_long(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether a float64 sum is so long, of numbers so large, that any entry may hide an overflow."""
     with np.errstate(all="ignore"):
-        return a.shape[1] >= 1 << 24 and not _small(a, b)
+        return a.shape[1] >= 1 << 24 and not are_small(a, b)
 
 
 def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:
