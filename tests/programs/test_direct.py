@@ -9,7 +9,7 @@ import torch
 import prismm
 from prismm import Policy, emulate
 from prismm.core import jit
-from prismm.programs import direct, gemms
+from prismm.programs import direct, gemms, layouts
 from prismm.programs.recipe import Recipe
 from prismm.testing import HOSTILE, exact_gemm, exact_product
 
@@ -169,3 +169,19 @@ def test_energies(shape, dtype, seed):
         assert abs(direct.energy_of(one) - exact) <= 1e-4 * exact
     x[-1, -1] = torch.inf
     assert not direct.energy_of(x) < np.inf
+
+
+def test_one_line_multiplies_in_more_ways_than_guards_are_kept(seed):
+    """Sizes, types, strides, derivatives, and one tensor twice, at one place: each keeps its result and its count."""
+    generator = torch.Generator().manual_seed(seed)
+    ways = []
+    for n in range(2, 5 + layouts.FEW):
+        x = torch.randn(n, n, generator=generator)
+        y = torch.randn(n, n, generator=generator)
+        ways += [(x, y), (x.double(), y.double()), (x.t(), y), (x, x), (x.clone().requires_grad_(), y)]
+    with emulate("native") as record:
+        found = [torch.mm(a, b) for _ in range(3) for a, b in ways]
+    for value, (a, b) in zip(found, ways * 3, strict=True):
+        assert torch.equal(value, torch.mm(a, b)) and value.requires_grad == a.requires_grad
+    assert sum(row.count for row in record.rows) == len(found)
+    assert {row.count for row in record.rows if row.dtype == "float64"} == {3}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.core.guards import guards_of
 from prismm.cuda.execute import addend_of, queued_with_row, run_in_workspace, spoils, stream_of
 from prismm.cuda.gemm.sum import spoilt
 from prismm.cuda.launch.settings import fingerprint_of_settings
@@ -44,29 +45,6 @@ MOST_CALLS = 4096
 """Most calls in a cache."""
 _MOST_ALIKE = 16
 """Most layouts of the same shapes and keywords."""
-
-
-class _Guards:
-    """Compares tensors with others, where torch's compiler has no guards to lend."""
-
-    def __init__(self, *tensors: torch.Tensor) -> None:
-        self._facts = [self._of(x) for x in tensors]
-
-    def check(self, *tensors: torch.Tensor) -> bool:
-        """Whether these are like those."""
-        return self._facts == [self._of(x) for x in tensors]
-
-    @staticmethod
-    def _of(x: torch.Tensor) -> tuple[Any, ...]:
-        return type(x), x.dtype, x.device, x.shape, x.stride(), x.requires_grad, x.is_neg(), x.is_conj()
-
-
-def _guards_of(*tensors: torch.Tensor) -> Any:
-    try:
-        from torch._C._dynamo.guards import TensorGuards
-    except ImportError:
-        return _Guards(*tensors)
-    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
 
 
 def _allocator_of(call: GpuCall, device: torch.device) -> Callable[[], torch.Tensor]:
@@ -250,7 +228,7 @@ def repeated(
     adds, by_torch = row is not None and queued is not None, row is not None and queued is None
     if queued is None and not by_torch:
         return None
-    check, times_forgotten = _guards_of(*shown).check, _forgotten
+    check, times_forgotten = guards_of(*shown).check, _forgotten
 
     def again(tensors: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
         if not check(*tensors) or times_forgotten != _forgotten or fingerprint_of_settings() != found.settings:
@@ -383,7 +361,7 @@ def _keep(
     some = _LAYOUTS.setdefault(key, [])
     some.append(
         _Layout(
-            _guards_of(*tensors), _kinds(keywords), settings, call, call.index, aligned, steps, patterns,
+            guards_of(*tensors), _kinds(keywords), settings, call, call.index, aligned, steps, patterns,
             _allocator_of(call, tensors[0].device), torch._C._cuda_getDevice,
         )
     )  # fmt: skip

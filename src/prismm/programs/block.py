@@ -21,6 +21,7 @@ from prismm.errors import PrismmError
 from prismm.programs import direct, gemms, intercept
 from prismm.programs.decisions import Decision, Decisions, keep
 from prismm.programs.gemms import LEFT, Gemm, Method
+from prismm.programs.layouts import FEW, guarded, layout_of
 from prismm.programs.places import Place, Spot, Spots
 from prismm.programs.recipe import Recipe
 from prismm.programs.record import Call
@@ -112,14 +113,18 @@ class Block:
         if self.meets_dynamo:
             return None
         node = _autograd_node()
-        if node is None:
-            spot = self.spots.here(3)  # above the kernel
-            known = spot.forward
+        backward = node is not None
+        spot = self._spot_behind(node) if backward else self.spots.here(3)  # above the kernel
+        kind = number, backward
+        for other, are_alike, found in spot.guarded:  # noqa: B007
+            if other == kind and are_alike(*args):
+                break
         else:
-            spot = self._spot_behind(node)
-            known = spot.backward
-        key = _layout(number, args)
-        found = known.get(key) or self._decided(spot, node is not None, known, key)
+            known = spot.backward if backward else spot.forward
+            key = layout_of(number, args)
+            found = known.get(key) or self._decided(spot, backward, known, key)
+            if found is not None and len(spot.guarded) < FEW:
+                spot.guarded += guarded(kind, args, found)
         if found is None or not found.torchs:
             if spot.place.internal:
                 return function(*args)
@@ -181,7 +186,7 @@ class Block:
         else:
             spot = self._spot_behind(node)
             known = spot.backward
-        key = None if number < 0 or kwargs else _layout(number, args)
+        key = None if number < 0 or kwargs else layout_of(number, args)
         found = None if key is None else known.get(key) or self._decided(spot, node is not None, known, key)
         value = None if found is None else self._again(found, function, args, spot)
         return value if value is not None else self._first(function, args, kwargs, spot, node is not None, known, key)
@@ -368,33 +373,6 @@ def _has_storage(value: Any) -> bool:
 
 def _note(error: PrismmError, function: Any, place: Place) -> None:
     error.add_note(f"in {gemms.operator_of(function)} of module {place.module!r}, {place.where}")
-
-
-def _layout(number: int, args: Any) -> Any:
-    """What a decision may depend on of an operator's arguments: all but their values. They are two dense tensors, or
-    three of which the first is added, all on the CPU or on GPUs; for any others None.
-
-    On the CPU the key has the type of the first operand alone: torch refuses operands of mixed types, and an added
-    tensor that does not broadcast.
-    """
-    a, b = args[-2], args[-1]
-    if a.layout is not _STRIDED or b.layout is not _STRIDED:
-        return None
-    c = args[0] if len(args) > 2 else None
-    if a.is_cpu:
-        if not b.is_cpu:
-            return None
-        if c is None:
-            return number, a.shape, b.shape, a.dtype, type(a), type(b)
-        dense = c.layout is _STRIDED and c.is_cpu
-        return (number, a.shape, b.shape, a.dtype, type(a), type(b), type(c)) if dense else None
-    if not a.is_cuda or not b.is_cuda:
-        return None
-    key = number, a.device, a.shape, b.shape, a.dtype, b.dtype, type(a), type(b)
-    if c is None:
-        return key
-    # Beside operands on a GPU, torch takes an added number that lies on the CPU.
-    return (*key, c.shape, c.dtype, type(c), c.device) if c.layout is _STRIDED and not c.is_meta else None
 
 
 def _wants_more(args: Any) -> bool:

@@ -122,15 +122,16 @@ def without_internals(error: BaseException) -> None:
 
 class Spot:
     """A place as a block knows it: what is known of the products that were made there, by their layouts, forward and
-    backward.
+    backward; guarded: a few of them, by `layouts.guarded`.
     """
 
-    __slots__ = ("_code", "backward", "forward", "owner", "place")
+    __slots__ = ("_code", "backward", "forward", "guarded", "owner", "place")
 
     def __init__(self, place: Place, owner: Any, code: Any = None) -> None:
         self.place, self.owner, self._code = place, owner, code
         self.forward: dict[Any, Any] = {}
         self.backward: dict[Any, Any] = {}
+        self.guarded: list[tuple[tuple[int, bool], Any, Any]] = []
 
     def weak_code(self) -> Any:
         """A weak reference to its code, if it has some; it holds that no more."""

@@ -66,6 +66,9 @@ def test_no_product_of_huge_elements_is_made_in_vain(dtype, half, rng, monkeypat
     assert ordinary_product(a, b) is None and made == [1, 1]
     a[0, 0] = np.nan
     assert ordinary_product(a, b) is None and made == [1, 1]
+    # Vectors beside a batch.
+    assert ordinary_products(huge[0][0], np.stack([b, b]), 1) is None and len(made) == 3
+    assert ordinary_products(np.zeros((0, n, n)), np.zeros((0, n, n)), 1) is not None
     monkeypatch.undo()
     # What is ordinary in the end keeps its value, whichever way it took.
     c = prismm.matmul(np.hstack([huge[0], -huge[0]]), np.vstack([huge[1], huge[1]]))

@@ -86,7 +86,7 @@ def _seem_huge(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether products of a few elements say that Σ|a @ b|² is infinite, or a few are NaN. A guess: the closer look,
     which makes the product again, decides.
     """
-    if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOKED_AT:
+    if min(a.ndim, b.ndim) < 2 or a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOKED_AT or not a.size or not b.size:
         return False
     largest = 1.0
     for x in (a, b):
