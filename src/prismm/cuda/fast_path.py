@@ -224,9 +224,9 @@ def repeated(
     found = _find((a.shape, b.shape, True, False, keywords), (a, b), keywords)
     if found is None:
         return None
-    queued = found.aligned if row is None else queued_with_row(found.call, a, b, row)
-    adds, by_torch = row is not None and queued is not None, row is not None and queued is None
-    if queued is None and not by_torch:
+    adds = row is not None
+    queued = queued_with_row(found.call, a, b, row) if adds else found.aligned
+    if queued is None and not adds:
         return None
     check, times_forgotten = guards_of(*shown).check, _forgotten
 
@@ -236,7 +236,7 @@ def repeated(
         x, y = tensors[-2:]
         if found.current_device() != found.index:
             return None
-        if by_torch:
+        if queued is None:  # torch adds the row
             value = found.queue(x, y, None, ())
             return None if value is None else value.add_(tensors[0].detach())
         if (x.data_ptr() | y.data_ptr()) & 15:

@@ -13,8 +13,10 @@ FEW = 4
 
 
 def guarded(kind: tuple[int, bool], args: Any, known: Any) -> list[tuple[tuple[int, bool], Any, Any]]:
-    """What is known of products by a guard that sees arguments of these arguments' layout; nothing where a tensor is
-    there twice, which guards refuse. kind: the operator's number, and whether autograd calls it.
+    """A list of one entry: kind, a guard that accepts further arguments of the same layout, and what is known of their
+    products. The list is empty if two arguments are the same tensor, since torch's guards reject those.
+
+    kind: the operator's number, and whether autograd calls it.
     """
     return [(kind, guards_of(*args).check, known)] if len(set(map(id, args))) == len(args) else []
 

@@ -122,7 +122,7 @@ def announce(found: Iterable[tuple[str, Any]]) -> None:
 
 
 def announce_later(names: Iterable[str]) -> None:
-    """Say which kernels are compiled beside the calls (`launch.later`)."""
+    """Say which kernels are compiled in the background (`launch.later`)."""
     if names := sorted(names):
         cache_files.announce(f"compiling kernels for this GPU (once, beside further calls): {', '.join(names)}", True)
 
@@ -161,7 +161,7 @@ def function_of(compiled: Any) -> int:
             f"{compiled.name} needs {shared} bytes of shared memory, and a multiprocessor of this GPU lends {most}: "
             "multiply CPU tensors (a.cpu()), or torch.matmul itself"
         )
-    with relaxed():  # what was compiled beside the calls may be loaded while a stream is captured
+    with relaxed():  # the caller may be capturing a stream when a kernel from the background compilation is loaded
         return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
 
 

@@ -110,7 +110,7 @@ def check(code: int) -> None:
 
 @contextlib.contextmanager
 def relaxed() -> Iterator[None]:
-    """What is asked of the driver inside neither fails nor spoils the capture of a stream, by any thread."""
+    """Driver calls in this block neither fail because a thread captures a stream nor invalidate its capture."""
     mode = ctypes.c_int(RELAXED)
     driver().cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
     try:

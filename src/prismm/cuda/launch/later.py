@@ -1,10 +1,10 @@
-"""Kernels that take long to compile: they are compiled beside the calls that could use them.
+"""Background compilation of kernels that take long to compile.
 
-A product whose entries are all certified launches a kernel of repair and has nothing for it to do; with all its ways of
-repair that kernel takes longer to compile than all others together. Until it is there, calls launch a variant of it
-that has fewer ways, and sets the same bits.
+Most products need no repair, yet the kernel that repairs entries takes longer to compile than all other kernels
+together. Until it is compiled, calls launch a variant of it with fewer methods of repair, which gives the same bits.
 
-Python reads the sources of kernels in turns. Those that a call waits for come before all that have not begun.
+Python reads the source of one kernel at a time. A kernel that a call waits for goes before those in the background that
+have not started.
 
 With ``PRISMM_COMPILE=first`` calls wait for all their kernels.
 """
@@ -30,18 +30,17 @@ compiler proper when all others do.
 """
 
 _THREAD = threading.local()
-"""begun: an event of a thread that compiles beside calls, set when it has found no compiled kernel on disk."""
+"""begun: the event that a background thread sets when it has found no compiled kernel on disk."""
 
 _ONE_AT_A_TIME: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
-"""Of kernels that are compiled beside calls: programs of other layouts launch the same one mostly, which the second
-finds compiled.
+"""A lock for each kernel in the background. Most layouts launch the same kernel, so a second program finds it compiled.
 """
 
 _RUNNING: set[threading.Thread] = set()
 
 
 def goes_on() -> bool:
-    """Whether calls go on without such kernels.
+    """Whether calls go on while such kernels are compiled.
 
     Raises:
         ArgumentError: where ``PRISMM_COMPILE`` has a value that it does not take.
@@ -72,7 +71,7 @@ def front_end() -> Iterator[None]:
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """What is compiled inside goes first: a call waits for it."""
+    """Kernels that a call waits for are compiled in this block; background compilations yield to them."""
     global _awaited
     with _TURN:
         _awaited += 1
@@ -85,10 +84,15 @@ def awaited() -> Iterator[None]:
 
 
 def begin(kernel: Hashable, compile_it: Callable[[], Any]) -> Future[Any]:
-    """A promise of what a function returns that has Triton compile a kernel. It is kept already where the kernel lay on
-    disk; elsewhere a thread of its own keeps it, which begins when no call waits for a kernel. The interpreter does not
-    end before it has, so what was begun is kept on disk. An error is told, and kept. kernel: what is compiled for one
-    device at a time.
+    """Start a background compilation, and return the future of its result.
+
+    If the compiled kernel is on disk, the future is done on return. Otherwise a new thread compiles the kernel as soon
+    as no call waits for one. The interpreter waits for that thread before it exits, so the kernel reaches the disk. An
+    error is reported once on stderr and set in the future.
+
+    Args:
+        kernel: identifies the kernel and its device; the same one is never compiled by two threads at a time.
+        compile_it: has Triton compile the kernel, and returns it.
     """
     begun, promise = threading.Event(), Future[Any]()
 
@@ -123,6 +127,6 @@ def begin(kernel: Hashable, compile_it: Callable[[], Any]) -> Future[Any]:
 
 
 def finish() -> None:
-    """Wait until all kernels are there that were begun."""
+    """Wait for all background compilations."""
     for thread in list(_RUNNING):
         thread.join()

@@ -2,9 +2,9 @@
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
 written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. From the second
-call on, or the first for which all kernels are there (`launch.later`), all launches are one CUDA graph, whose nodes
-take the addresses of each call (`launch.graphs`). So a call costs
-the host about as much as one launch; Triton's own way through the arguments would cost more than a small product.
+call on, or once all kernels are compiled (`launch.later`), all launches are one CUDA graph, whose nodes take the
+addresses of each call (`launch.graphs`). So a call costs the host about as much as one launch; Triton's own way through
+the arguments would cost more than a small product.
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
@@ -154,9 +154,10 @@ class Program:
     def launch_compiled_later(
         self, meanwhile: dict[str, Any] | None, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any
     ) -> None:
-        """`launch` of a kernel that first calls need not wait for (`launch.later`). meanwhile: constants instead of
-        some of its own, with which it does the same in fewer ways, and is compiled sooner; None where what follows does
-        the same without it.
+        """`launch` of a kernel that is compiled in the background (`launch.later`).
+
+        meanwhile: constants that replace some of the kernel's own in the variant that first calls launch; the variant
+        has the same effect, and compiles sooner. None: first calls launch nothing, and later launches make up for it.
         """
         x, y, z = (*grid, 1, 1)[:3]
         if max(y, z) > LONGEST_GRID or x >= 1 << 31:
@@ -195,7 +196,7 @@ class Program:
                     else:
                         one.run(bases, stream)
                 return
-            # A graph of the caller's keeps the kernels that it was made of.
+            # A graph that the caller captures would keep the variants for good.
             self._fill(bases, complete=captured)
             self._queue(bases, stream, captured)
             self._called = self._called or not captured
@@ -291,7 +292,7 @@ class Program:
         return all(launch.ready is not None for launch in self._kernels())
 
     def _make_ready(self, complete: bool) -> None:
-        """Load all kernels or, unless all have to be there, what is launched until the last of them is compiled."""
+        """Load all kernels, or, if `complete` is false and some are still being compiled, their variants instead."""
         complete = complete or not later.goes_on()
         missing = [launch for launch in self._kernels() if launch.ready is None]
         put_off = [launch for launch in missing if launch.is_put_off]
@@ -299,7 +300,7 @@ class Program:
             begun = [launch for launch in put_off if launch.promise is None or (complete and launch.has_failed)]
             for launch in begun:
                 launch.promise = self._compile_later(launch)
-            # All at once: one of them may need what another one does.
+            # Variants are replaced together: one of these kernels may read what another one writes.
             complete = complete or all(launch.is_compiled for launch in put_off)
             now = [launch for launch in missing if not launch.is_put_off]
             if not complete:
@@ -312,7 +313,7 @@ class Program:
             launch.ready = load(launch.promise.result(), launch.grid, launch.arguments)
 
     def _compile_later(self, launch: Launch) -> Future[Any]:
-        """A promise of a launch's kernel, for the current device."""
+        """Start the background compilation of a launch's kernel for the current device."""
         from triton.runtime.driver import driver as triton_driver
 
         gpu = triton_driver.active

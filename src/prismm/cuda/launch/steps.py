@@ -25,25 +25,25 @@ class Launch:
     forked: bool = False
     ready: Ready | None = None
     is_put_off: bool = False
-    """Whether the kernel is compiled beside the first calls."""
+    """Whether the kernel is compiled in the background."""
     meanwhile: Launch | None = None
-    """What these launch instead of such a kernel; None for nothing."""
+    """The variant that calls launch until then; None if they launch nothing."""
     promise: Future[Any] | None = None
-    """Of a kernel that is being compiled so."""
+    """The future of the background compilation."""
 
     @property
     def is_compiled(self) -> bool:
-        """Whether what was promised is there."""
+        """Whether the background compilation has succeeded."""
         return self.promise is not None and self.promise.done() and self.promise.exception() is None
 
     @property
     def has_failed(self) -> bool:
-        """Whether what was promised will not be there."""
+        """Whether the background compilation has failed."""
         return self.promise is not None and self.promise.done() and self.promise.exception() is not None
 
     @property
     def now(self) -> Ready | None:
-        """What is launched now."""
+        """The kernel to launch now: the variant while the kernel itself is not loaded, None if there is no variant."""
         return self.meanwhile.ready if self.ready is None and self.meanwhile is not None else self.ready
 
     @property
@@ -62,4 +62,4 @@ class Zero:
 
 
 class Join:
-    """Where launches wait for what was forked before."""
+    """Later launches wait here for all launches that were forked before."""
