@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
+import pkgutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from prismm import dispatch
+from prismm import cuda, dispatch
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import workspace
 from prismm.cuda.costs import host_speed as host_speed
@@ -69,11 +71,12 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         "estimate_rates": lambda *_: None,
         "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
     }
+    _load_all()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_CACHE_DIR", str(folder))
         for name in _SETTINGS:
             patch.delenv(name, raising=False)
-        for module in [x for name, x in sys.modules.items() if name.partition(".")[0] == "prismm"]:
+        for module in _loaded():
             for name, answer in answers.items():
                 if callable(vars(module).get(name)):
                     patch.setattr(module, name, answer)
@@ -100,6 +103,21 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         finally:
             torch.set_num_threads(threads)
             forget()
+    kept = [
+        (module.__name__, name) for module in _loaded() for name in answers if vars(module).get(name) is answers[name]
+    ]
+    assert not kept, f"later calls on a real GPU would get what is pretended: {kept}"
+
+
+@functools.cache
+def _load_all() -> None:
+    """Load all modules for GPUs: one that is loaded while a GPU is pretended imports the answers, and keeps them."""
+    for module in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
+        importlib.import_module(module.name)
+
+
+def _loaded() -> list[Any]:
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] == "prismm"]
 
 
 def _zeros(size: int) -> torch.Tensor:
