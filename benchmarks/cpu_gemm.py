@@ -1,9 +1,12 @@
 """Ratio of prismm to the faster of NumPy's and torch's GEMM of the same type on this CPU, certificate and repair
 included, errors beside the times.
 
-Run: python benchmarks/cpu_gemm.py [--quick] [--threads N] [--name NAME]; writes results/NAME.csv, cpu_gemm by itself.
-Random normal data, other operands at each call, and φ = 4 for the wide case. Environment variables must
-not change which kernels NumPy's BLAS chooses.
+Run: python benchmarks/cpu_gemm.py [--quick] [--threads N] [--quiet SECONDS] [--name NAME]; writes results/NAME.csv,
+cpu_gemm by itself. Random normal data, other operands at each call, and φ = 4 for the wide case. Environment variables
+must not change which kernels NumPy's BLAS chooses.
+
+On a host that other virtual machines use, --quiet counts only pairs of calls on processors that a probe finds free
+(`_quiet`), for so many seconds a row; `tried` says how many pairs were made for those that count.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from _common import interleaved, machine, warm_up, write
+from _common import PAUSE, interleaved, machine, warm_up, write
+from _quiet import paired
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import prismm
@@ -28,6 +34,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "correctly-rounded": {"accuracy": "correctly-rounded"},
 }
 SIZES = (32, 128, 256, 512, 1024, 2048, 4096)
+MOST_PAIRS = 15
+"""Pairs of calls on free processors that are enough for a row."""
 
 
 def blas() -> str:
@@ -79,16 +87,44 @@ def fastest(products: dict[str, Any]) -> str:
     return min(taken, key=lambda name: sorted(taken[name][1:])[2])
 
 
-def measure(n: int, dtype: str, call: str, data: str, threads: int | None) -> dict[str, Any]:
-    """One row."""
+def quiet_times(
+    ours: Callable[[], Any], theirs: Callable[[], Any], threads: int, seconds: float
+) -> dict[str, float] | None:
+    """`interleaved` on free processors, and how many pairs were tried; None where no pair counts."""
+    found = paired(ours, theirs, threads, seconds, MOST_PAIRS, PAUSE)
+    if not found["ours"]:
+        return None
+    ratios = sorted(y / x for x, y in zip(found["ours"], found["theirs"], strict=True))
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_p20": ratios[int(0.2 * (len(ratios) - 1))],
+        "ratio_p80": ratios[int(0.8 * (len(ratios) - 1))],
+        "ms": 1e3 * statistics.median(found["ours"]),
+        "numpy_ms": 1e3 * statistics.median(found["theirs"]),
+        "repeats": len(ratios),
+        "tried": found["tried"],
+    }
+
+
+def measure(
+    n: int, dtype: str, call: str, data: str, threads: int | None, quiet: float | None
+) -> dict[str, Any] | None:
+    """One row; None where no pair of calls counts."""
     pairs = [operands(n, dtype, data, seed) for seed in range(3)]
     a, b = pairs[0]
     following, keywords = itertools.cycle(pairs), CALLS[call] | ({"threads": threads} if threads else {})
     products = natives(pairs)
     native = fastest(products)
-    times = interleaved(
-        lambda: prismm.matmul(*next(following), **keywords), products[native], repeats_for(n, dtype[0] == "c")
-    )
+
+    def ours() -> Any:
+        return prismm.matmul(*next(following), **keywords)
+
+    if quiet:
+        times = quiet_times(ours, products[native], threads or 1, quiet)
+        if times is None:
+            return None
+    else:
+        times = interleaved(ours, products[native], repeats_for(n, dtype[0] == "c"))
     c, report = prismm.matmul(a, b, full_output=True, **keywords)
     ulps, relative = sampled_error(c, a, b)
     numpy_ulps, numpy_relative = sampled_error(a @ b, a, b)
@@ -106,6 +142,8 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float64,float32,complex128,complex64", help="comma-separated types")
     parser.add_argument("--sizes", default="", help="comma-separated orders instead of the default")
     parser.add_argument("--threads", type=int, help="of all three; without it, as many as each takes by itself")
+    parser.add_argument("--calls", default=",".join(CALLS), help="comma-separated ways to call")
+    parser.add_argument("--quiet", type=float, metavar="SECONDS", help="of a row; only free processors count")
     parser.add_argument("--name", default="cpu_gemm", help="of the file of results")
     arguments = parser.parse_args()
     changed = [name for name in os.environ if name.startswith("OPENBLAS_") and name != "OPENBLAS_NUM_THREADS"]
@@ -118,7 +156,7 @@ def main() -> None:
         (n, dtype, call, "normal")
         for dtype in arguments.dtypes.split(",")
         for n in sizes
-        for call in CALLS
+        for call in arguments.calls.split(",")
         if not (dtype.startswith("complex") and n > 2048)
     ]
     if 1024 in sizes and "float64" in arguments.dtypes.split(","):
@@ -130,17 +168,19 @@ def main() -> None:
     rows = []
     common = {"blas": blas(), **machine()}
     for n, dtype, call, data in cases:
-        row = measure(n, dtype, call, data, arguments.threads)
+        row = measure(n, dtype, call, data, arguments.threads, arguments.quiet)
+        if row is None:
+            print(f"{dtype:10s} {data:6s} n={n:<5d} {call:18s} no processors were free", flush=True)
+            continue
         rows.append({**row, **common})
         print(
             f"{dtype:10s} {data:6s} n={n:<5d} {call:18s} {row['ratio']:.3f} [{row['ratio_p20']:.3f}, "
             f"{row['ratio_p80']:.3f}]"
             f"  {row['ms']:.3f} ms  {row['max_ulps']:.3g} ulps (numpy {row['numpy_max_ulps']:.3g})  {row['scheme']}"
-            f"  repaired {row['repaired']}",
+            f"  repaired {row['repaired']}  {row['repeats']} pairs",
             flush=True,
         )
-        path = write(arguments.name, rows, ("dtype", "data", "n", "call"))
-    print(path)
+        write(arguments.name, rows, ("dtype", "data", "n", "call", "threads"))
 
 
 if __name__ == "__main__":
