@@ -18,7 +18,7 @@ from prismm.core import cache_files
 from prismm.cuda.launch import compile as compiling
 from prismm.cuda.launch import later
 from prismm.cuda.launch.program import Program
-from tests.cuda.harness.pretended import GPUS, pretended
+from tests.cuda.harness.pretended import GPUS, load_all, pretended
 
 pytest.importorskip("triton")
 from triton.runtime.driver import driver as triton_driver
@@ -61,6 +61,32 @@ def test_a_call_compiles_what_it_launches_and_nothing_else(tmp_path, monkeypatch
     assert len(asked) == len({id(launch) for launch in asked}) and not names & absent
     assert names & present if present is ONE else present <= names
     assert present is not ONE or len(names) == 1
+
+
+def test_sources_are_read_first_of_kernels_that_are_compiled_longest(tmp_path, monkeypatch):
+    """Of complex products the joins take longest, of real ones the repair; each launch keeps its own kernel."""
+    for dtype, first in ((torch.complex128, ["rejoin_tiles", "finish"]), (torch.float64, ["repair_strips", "finish"])):
+        programs, asked = [], []
+        with pretended(GPUS["H100"], tmp_path), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Program, "run", lambda program, *_, programs=programs: programs.append(program))
+            x = torch.ones(512, 512, dtype=dtype)
+            prismm.matmul(x, x, accuracy="correctly-rounded")
+
+        def compile_one(program, launch, asked=asked):
+            asked.append(launch.kernel.fn.__name__)
+            return launch
+
+        monkeypatch.setattr(Program, "_compile", compile_one)
+        found = programs[0]._compile_all(programs[0]._kernels())
+        assert asked[:2] == first
+        assert [launch for launch, _ in found] == list(programs[0]._kernels()) and all(x is y for x, y in found)
+
+
+def test_kernels_that_are_compiled_long_are_there():
+    load_all()
+    named = {name for module in list(sys.modules.values()) if module.__name__.startswith("prismm.cuda") for name, x in
+             vars(module).items() if hasattr(x, "fn") and hasattr(x, "cache_key")}  # fmt: skip
+    assert set(compiling._TAILS) <= named
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         "estimate_rates": lambda *_: None,
         "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
     }
-    _load_all()
+    load_all()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_CACHE_DIR", str(folder))
         for name in _SETTINGS:
@@ -110,7 +110,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
 
 
 @functools.cache
-def _load_all() -> None:
+def load_all() -> None:
     """Load all modules for GPUs: one that is loaded while a GPU is pretended imports the answers, and keeps them."""
     for module in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
         importlib.import_module(module.name)

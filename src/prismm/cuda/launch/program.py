@@ -31,6 +31,7 @@ from prismm.cuda.launch.compile import (
     described_to_triton,
     encode_map,
     load,
+    longest_tail_first,
     read_in_turn,
     side_by_side,
     triton_files,
@@ -432,17 +433,18 @@ class Program:
         self, launches: Iterable[Launch], beside: Callable[[], object] = lambda: None
     ) -> list[tuple[Launch, Any]]:
         """These with their kernels; those that Triton has not compiled before, side by side: a product's take 5 to 20
-        seconds one after the other, those at its end most. beside: what this thread does meanwhile.
+        seconds one after the other. beside: what this thread does meanwhile.
         """
 
         def compile_all(some: list[Launch]) -> list[tuple[Launch, Any]]:
             with triton_files():
                 with side_by_side():
-                    compiled = [self._compile(launch) for launch in reversed(some)][::-1]
-                    announce((launch.kernel.fn.__name__, x) for launch, x in zip(some, compiled, strict=True))
+                    compiled = {id(launch): self._compile(launch) for launch in longest_tail_first(some)}
+                    announce((launch.kernel.fn.__name__, compiled[id(launch)]) for launch in some)
                     beside()
+                found = ((launch, compiled[id(launch)]) for launch in some)
                 # Of one that was not there before Triton gives a promise.
-                return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, compiled, strict=True)]
+                return [(x, y.result() if hasattr(y, "result") else y) for x, y in found]
 
         # In a context of its own: after an error inside, Triton's mode would stay on, and every later kernel fail.
         return contextvars.copy_context().run(compile_all, list(launches))
