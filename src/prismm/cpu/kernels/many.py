@@ -11,8 +11,6 @@ first limb that is not zero, which is that of the whole rest; where C' has a bou
 Per entry and modulus four bytes, or one of digits, and 2 + limbs operations; per entry 150 with nine limbs.
 """
 
-import math
-
 import numpy as np
 
 from prismm.core.jit import contiguous_row, counting, device, fma, kernel, power_of_two, wide_vectors
@@ -146,6 +144,43 @@ def _sink(sums, limbs, w, work, lead, missing):
 
 
 @device
+def _store_large(h, m, t, unit, shift, out, hard):
+    """What `store_plain` flagged as in the top two binades or beyond, unless a tie is open: h, or infinity."""
+    wide_vectors()
+    bits, target = h.view(np.int64), out.view(np.int64)
+    sign, infinity = np.int64(-1) << 63, np.int64(0x7FF) << 52
+    for j in range(h.size):
+        moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
+        undecided_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
+        large = (hard[j] != 0) & (moved > 2044) & (not undecided_tie)
+        target[j] = ((bits[j] & sign) | infinity) if large & (moved > 2046) else target[j]
+        hard[j] = np.uint8(0) if large else hard[j]
+
+
+@device
+def _keep_large(h, unit, shift, hard):
+    """`hard` no longer flags what `store_odd` flagged as beyond 2^126, where that is a float64: a conversion to float32
+    rounds it once, to infinity as well.
+    """
+    wide_vectors()
+    bits = h.view(np.int64)
+    for j in range(h.size):
+        moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
+        hard[j] = np.uint8(0) if (moved > 1148) & (moved < 2046) else hard[j]
+
+
+@device
+def _keep_sided(m, t, bound, fail):
+    """`fail` no longer flags entries where all numbers within the bound lie on one side of h, less than 2|m| from it:
+    between h and its neighbour all round to the same odd number.
+    """
+    wide_vectors()
+    for j in range(m.size):
+        err = fma(bound[j], 1.0 + 2.0**-45, 2.0 * abs(t[j]))
+        fail[j] = np.uint8(0) if err < abs(m[j]) else fail[j]
+
+
+@device
 def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, failed, count, value, flags):
     """out[i, j0 …] = RN((h + m + t)·2^(unit - shift)); entries are listed where a number within the bound of h + m + t
     may round to another. Returns the new count of these; value and flags (2, ·) are scratch.
@@ -162,12 +197,18 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
     lowest = -1074 if precision == 53 else -149
     # One of the two is empty.
     n = max(out.shape[1], out32.shape[1])
-    trouble = np.uint8(0)
+    is_hard, fails = np.uint8(0), np.uint8(0)
     for j in range(w):
-        trouble |= hard[j]
-    # Where one result is below the normal numbers most are: in vectors first, single entries for the rest.
-    if trouble and precision == 53:
+        is_hard |= hard[j]
+        fails |= fail[j]
+    # Where one result is too large or too small most are: in vectors first, single entries for the rest.
+    if precision == 53 and is_hard:
+        _store_large(h, m, t, unit, shift, value, hard)
         store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
+    if precision != 53 and is_hard:
+        _keep_large(h, unit, shift, hard)
+    if precision != 53 and fails:
+        _keep_sided(m, t, bound, fail)
     for j in range(w):
         if hard[j] or fail[j]:
             e = unit - shift[j]
@@ -199,27 +240,22 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
     """
     wide_vectors()
     for j in range(h.size):
-        if correction[j] == 0.0 and error[j] == 0.0:
-            bound[j] = 0.0
-            continue
+        given, off = correction[j], error[j]
         # The products are exact unless they are below 2^-900, where their size is not used.
         f1, f2 = two_factors(RADIX * lead[j] - unit - UNIT)
-        e, b = correction[j] * f1 * f2, error[j] * f1 * f2
-        if correction[j] != 0.0 and abs(e) < 2.0**-900:
-            sure = error[j] < 0.5 * abs(correction[j])
-            e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
-            b = 2.0**-902 if sure else b * (1.0 + 2.0**-50) + 2.0**-899
-        elif error[j] > 0.0:
-            # A product that is so small may be rounded.
-            b = b * (1.0 + 2.0**-50) + 2.0**-1000
-        if h[j] == 0.0 and abs(e) < 2.0**-600:
-            # Nothing is there that it is far below, and tests divide by the sum.
-            e, b = 0.0, np.inf
+        e, b = given * f1 * f2, off * f1 * f2
+        far, sure = (given != 0.0) & (abs(e) < 2.0**-900), off < 0.5 * abs(given)
+        # A product that is so small may be rounded.
+        b = b * (1.0 + 2.0**-50) + (2.0**-899 if far else 2.0**-1000) if far | (off > 0.0) else b
+        b = 2.0**-902 if far & sure else b
+        e = ((2.0**-900 if given > 0.0 else -(2.0**-900)) if sure else 0.0) if far else e
+        # Where nothing is there that it is far below, tests would divide by the sum.
+        alone = (h[j] == 0.0) & (abs(e) < 2.0**-600)
+        e, b = 0.0 if alone else e, np.inf if alone else b
         # Without t three numbers hold all there is, as two-sums lose nothing; otherwise t + e is rounded.
-        exact = missing[j] == 0.0 and t[j] == 0.0
+        exact = (missing[j] == 0.0) & (t[j] == 0.0)
         low = t[j] + e
-        if not exact:
-            b += missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
+        b += 0.0 if exact else missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
         middle, low = two_sum(m[j], low)
         high, middle = two_sum(h[j], middle)
         # What cancels leaves the rest to move up.
@@ -227,10 +263,11 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
         high, middle = two_sum(high, middle)
         middle, low = two_sum(middle, low)
         high, middle = two_sum(high, middle)
-        h[j] = high
-        m[j] = middle
-        t[j] = low
-        bound[j] = b
+        nothing = (given == 0.0) & (off == 0.0)
+        h[j] = h[j] if nothing else high
+        m[j] = m[j] if nothing else middle
+        t[j] = t[j] if nothing else low
+        bound[j] = 0.0 if nothing else b
 
 
 @device
