@@ -59,7 +59,8 @@ FEW_SECONDS, BLOCK_SECONDS = 1e-3, 1.5e-8
 element of the block's operands.
 """
 
-SAMPLE = 64
+SAMPLE, FEW = 64, 8
+"""Entries that a choice looks at, and those that it looks at first."""
 
 _SAVED_BITS = 24
 """Balanced operands are taken if they save as many bits as three moduli hold."""
@@ -67,7 +68,7 @@ _SAVED_BITS = 24
 _PANEL, _LEAST_PANEL = 1024, 256
 """Rows of a product in float64 that are made at a time: where memory allows, and at least."""
 
-_CORRECTED = (8, 10, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36)
+_CORRECTED = (8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36)
 """Numbers of moduli that are considered with a correction."""
 
 
@@ -195,8 +196,9 @@ class Block:
                 # Too dear even if nothing were left over: the sample need not be asked.
                 if way in tried or seconds >= best:
                     continue
-                share, terms = sample.share(way)
-                seconds += (1.0 - share) * rest + self.entries * terms * CORRECTION_SECONDS / job.workers
+                correction = self.entries * CORRECTION_SECONDS / job.workers
+                share, terms = sample.share(way, (best - seconds) / correction)
+                seconds += (1.0 - share) * rest + terms * correction
                 if seconds < best:
                     best, found = seconds, way
             # Moduli fail mostly in whole rows and columns that are too wide. Expansions may recompute these later.
@@ -215,8 +217,23 @@ class Block:
             if way.left == rows and way.right == columns:
                 break
         if not any(isinstance(way, Moduli) and way.corrected for way in tried):
-            fewer = [x for x in _CORRECTED if x < least + len(found)]
-            found += [replace(shared_bits(x, self.k, rows, columns), corrected=True) for x in fewer]
+            for moduli in (x for x in _CORRECTED if x < least + len(found)):
+                even = replace(shared_bits(moduli, self.k, rows, columns), corrected=True)
+                found += [even, *self._uneven(even)]
+        return found
+
+    def _uneven(self, even: Moduli) -> list[Moduli]:
+        """Systems of as many bits, of which the narrowest rows, or columns, get no more than make them exact. Where
+        others are wider for the sake of a few far terms, corrections serve these.
+        """
+        bits = even.left + even.right
+        found = []
+        for x, most, narrow in ((self.rows, self.columns, True), (self.columns, self.rows, False)):
+            least = int(x.bits[x.norm1 > 0.0].min(initial=bits))
+            rest = min(bits - least, int(most.bits.max()))
+            left, right = (least, rest) if narrow else (rest, least)
+            if 0 < least < int(x.bits.max()) and rest > 0 and (left, right) != (even.left, even.right):
+                found.append(replace(even, left=left, right=right))
         return found
 
     def multiply(
@@ -360,27 +377,37 @@ class _Sample:
         distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
         return _Sample(block, r, c, scale, np.nan_to_num(distance) / abs(factor), np.abs(x * y).sum(axis=1))
 
-    def share(self, way: Way) -> tuple[float, float]:
-        """Of the entries, what a way decides; and how many terms each one's correction has."""
+    def share(self, way: Way, most: float = math.inf) -> tuple[float, float]:
+        """Of the entries, what a way decides; and how many terms each one's correction has. Where these are far more
+        than `most`, nothing is decided.
+        """
         if isinstance(way, Moduli) and way.corrected:
-            return self._corrected(way)
+            return self._corrected(way, most)
         return float((self._bound(way) <= self.distance).mean()), 0.0
 
     @np.errstate(all="ignore")
-    def _corrected(self, way: Moduli) -> tuple[float, float]:
-        rows, columns = self.block.rows, self.block.columns
-        p, q = np.minimum(rows.bits[self.r], way.left), np.minimum(columns.bits[self.c], way.right)
-        x = _scaled(self.block.left[self.r], p - rows.top[self.r])
-        y = _scaled(self.block.right[:, self.c].T, q - columns.top[self.c])
+    def _corrected(self, way: Moduli, most: float) -> tuple[float, float]:
+        # A few entries first: looking at all takes longer than some products.
+        few = slice(None, None, max(1, self.r.size // FEW))
+        if (terms := self._left_out(way, few)[1]) > 2.0 * most:
+            return 0.0, terms
+        size, terms = self._left_out(way, slice(None))
+        decided = (size * (2.0 * self.block.k * 2.0**-53) < self.distance) | (size == 0.0)
+        return float(decided.mean()), terms
+
+    def _left_out(self, way: Moduli, some: slice) -> tuple[NDArray[np.float64], float]:
+        """Of some entries: Σ|terms| of what rounded operands leave out, and how many there are on average."""
+        rows, columns, r, c = self.block.rows, self.block.columns, self.r[some], self.c[some]
+        p, q = np.minimum(rows.bits[r], way.left), np.minimum(columns.bits[c], way.right)
+        x = _scaled(self.block.left[r], p - rows.top[r])
+        y = _scaled(self.block.right[:, c].T, q - columns.top[c])
         whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
         # As `kernels.residuals` bounds it, on the sample alone.
         size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
-        scale = self.scale - (p - rows.top[self.r]) - (q - columns.top[self.c])
-        bound = np.ldexp(size * (2.0 * self.block.k * 2.0**-53), scale)
-        decided = (bound < self.distance) | (size == 0.0)
-        terms = float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
-        return float(decided.mean()), terms
+        size = np.ldexp(size, self.scale[some] - (p - rows.top[r]) - (q - columns.top[c]))
+        return size, float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
 
+    @np.errstate(all="ignore")
     def _bound(self, way: Way) -> NDArray[np.float64]:
         """Of a way's sums; negative where they are exact."""
         if isinstance(way, Expansion):
