@@ -61,10 +61,13 @@ def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
             assert not target.any()
             continue
         rows, columns = int(block.rows.bits.max()), int(block.columns.bits.max())
+        ways = []
         for moduli, corrected in itertools.product((6, 14, 22, 31, 40, MOST_MODULI), (False, True)):
-            choice = shared_bits(moduli, block.k, rows, columns)
-            assert choice.left + choice.right + (block.k - 1).bit_length() <= room(moduli)
-            system = many_product.System.of(choice.moduli, choice.left, choice.right, corrected=corrected)
+            even = dataclasses.replace(shared_bits(moduli, block.k, rows, columns), corrected=corrected)
+            ways += [even, *(block._uneven(even) if corrected else [])]
+        for choice in ways:
+            assert choice.left + choice.right + (block.k - 1).bit_length() <= room(choice.moduli)
+            system = many_product.System.of(choice.moduli, choice.left, choice.right, corrected=choice.corrected)
             value, failed = many_product.multiply(
                 block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine,
                 ALONE,
@@ -72,6 +75,24 @@ def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
             assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, target))
             exact = (block.rows.bits <= choice.left)[:, None] & (block.columns.bits <= choice.right)[None, :]
             assert not (failed & exact).any()
+
+
+@engines
+@pytest.mark.parametrize("turned", [False, True])
+def test_narrow_rows_keep_their_bits_and_far_terms_are_added(engine, turned, seed):
+    """Entries at the threshold of overflow: a few terms, some 80 binades below the others, decide them."""
+    usable(engine)
+    m, k, n = 130, 90, 120
+    a, b = HOSTILE["overflow_threshold"](m, k, n, seed, "float32")
+    a, b = (b.T, a.T) if turned else (a, b)
+    wanted = exact_product(a, b).rounded("float32")
+    block = Block.of(a, b, everything(wanted)[0])
+    way = dataclasses.replace(block, stands_for=(1024, 1024, 1024)).choose(job("float32", k), engine, (), 2**20).way
+    even = dataclasses.replace(shared_bits(way.moduli, block.k, way.left + 99, way.right + 99), corrected=True)
+    assert way.corrected and way in block._uneven(even) and way.moduli < 14
+    value, failed = block.multiply(way, wanted.dtype, job("float32", k), engine)
+    assert not failed.any()
+    assert_same_bits(value, wanted)
 
 
 @engines

@@ -86,7 +86,7 @@ def test_every_system_rounds_the_exact_integer_once(moduli, precision, rng):
     values = numbers(moduli, rng)
     sizes = np.array([v.bit_length() for v in values])
     binade = rng.choice(
-        [fmt.subnormal_exponent - 1, fmt.subnormal_exponent + 9, fmt.minexp, 0, fmt.maxexp], len(values)
+        [fmt.subnormal_exponent - 1, fmt.subnormal_exponent + 9, fmt.minexp, 0, fmt.maxexp, 1030, 2500], len(values)
     )
     shifts = sizes - binade - rng.integers(-2, 3, len(values))
     out, listed = joined(many_moduli(moduli), values, shifts, rng, precision)
@@ -185,7 +185,7 @@ def test_corrections_of_any_size_decide_or_leave_open(moduli, precision, rng):
     factor = rng.choice([0.0, 2.0**-44, 2.0**-40, 0.3, 0.7, 2.0, 2.0**300, 2.0**500], n)
     error = np.minimum(np.abs(e), 2.0**480) * factor
     error = np.where(e == 0.0, rng.choice([0.0, 2.0**-300], n), error)
-    binade = rng.choice([fmt.subnormal_exponent, fmt.subnormal_exponent + 9, fmt.minexp, 0, fmt.maxexp], n)
+    binade = rng.choice([fmt.subnormal_exponent, fmt.subnormal_exponent + 9, fmt.minexp, 0, fmt.maxexp, 1030, 1900], n)
     shifts = np.array([v.bit_length() for v in values]) - binade
     out, listed = joined(many_moduli(moduli), values, shifts, rng, precision, correction=e, error=error)
     settled = 0
