@@ -144,15 +144,16 @@ def _sink(sums, limbs, w, work, lead, missing):
 
 
 @device
-def _store_large(h, m, t, unit, shift, out, hard):
-    """What `store_plain` flagged as in the top two binades or beyond, unless a tie is open: h, or infinity."""
+def _store_large(h, unit, shift, out, hard):
+    """What `store_plain` flagged as in the top two binades or beyond: h, or infinity; `hard` no longer flags it. Of open
+    ties the test of rounding fails.
+    """
     wide_vectors()
     bits, target = h.view(np.int64), out.view(np.int64)
     sign, infinity = np.int64(-1) << 63, np.int64(0x7FF) << 52
     for j in range(h.size):
         moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
-        undecided_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
-        large = (hard[j] != 0) & (moved > 2044) & (not undecided_tie)
+        large = (hard[j] != 0) & (moved > 2044)
         target[j] = ((bits[j] & sign) | infinity) if large & (moved > 2046) else target[j]
         hard[j] = np.uint8(0) if large else hard[j]
 
@@ -203,7 +204,7 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
         fails |= fail[j]
     # Where one result is too large or too small most are: in vectors first, single entries for the rest.
     if precision == 53 and is_hard:
-        _store_large(h, m, t, unit, shift, value, hard)
+        _store_large(h, unit, shift, value, hard)
         store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
     if precision != 53 and is_hard:
         _keep_large(h, unit, shift, hard)
