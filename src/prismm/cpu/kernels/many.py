@@ -145,8 +145,8 @@ def _sink(sums, limbs, w, work, lead, missing):
 
 @device
 def _store_large(h, unit, shift, out, hard):
-    """What `store_plain` flagged as in the top two binades or beyond: h, or infinity; `hard` no longer flags it. Of open
-    ties the test of rounding fails.
+    """What `store_plain` flagged as in the top two binades or beyond: h, or infinity; `hard` no longer flags it. Open
+    ties fail the test of rounding.
     """
     wide_vectors()
     bits, target = h.view(np.int64), out.view(np.int64)
