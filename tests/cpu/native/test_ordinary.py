@@ -10,10 +10,13 @@ import pytest
 import prismm
 from prismm.core.accuracy import parse_target
 from prismm.core.outcome import Epilogue, Job
+from prismm.cpu.native import ordinary, product
 from prismm.cpu.native.ordinary import CACHED, LOOKED_AT, PIECE, SHORT, ordinary_product, ordinary_products
 from prismm.cpu.native.product import Whole
 from prismm.formats import FP32
 from prismm.schemes.native import Native
+from prismm.testing import HOSTILE, exact_product
+from tests.judge import assert_same_bits
 
 TERMS = 2 * SHORT[4]
 """A float32 sum of so many terms may hide an overflow."""
@@ -73,6 +76,26 @@ def test_no_product_of_huge_elements_is_made_in_vain(dtype, half, rng, monkeypat
     # What is ordinary in the end keeps its value, whichever way it took.
     c = prismm.matmul(np.hstack([huge[0], -huge[0]]), np.vstack([huge[1], huge[1]]))
     assert np.isfinite(c).all()
+
+
+@pytest.mark.parametrize("name", ["overflow_threshold", "near_overflow"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_entries_that_are_set_anyway_are_not_multiplied_first(dtype, name, seed, rng, monkeypatch):
+    """All of a few entries say so. Where an operand holds NaN there, BLAS multiplies."""
+    monkeypatch.setattr(ordinary, "LOOKED_AT", 1)
+    made: list[int] = []
+    by_blas = product.product
+    monkeypatch.setattr(product, "product", lambda *args, **named: made.append(1) or by_blas(*args, **named))
+    a, b = HOSTILE[name](12, 40, 11, seed, dtype)
+    if name == "near_overflow":
+        a = a * a.dtype.type(2.0)
+    with np.errstate(all="ignore"):
+        assert_same_bits(prismm.matmul(a, b), exact_product(a, b).rounded(dtype))
+        assert not made
+        a[0, 0] = np.nan
+        found = prismm.matmul(a, b)
+    assert made and np.isnan(found[0]).all()
+    assert_same_bits(found[1:], exact_product(a[1:], b).rounded(dtype))
 
 
 def whole(a: np.ndarray, b: np.ndarray, c: np.ndarray, **factors: Any) -> np.ndarray:

@@ -72,7 +72,7 @@ def _multiplied(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = Non
     long sums the operands alone decide, and of huge elements a few tell, so that few products are made in vain.
     """
     long = is_long(a.shape[-1], a.dtype)
-    if (long and not are_small(a, b)) or _seem_huge(a, b):
+    if (long and not are_small(a, b)) or seem_huge(a, b, a.dtype):
         return None
     c: NDArray[Any] = np.matmul(a, b, out=out)
     return c if long or squares(c) < math.inf else None
@@ -82,9 +82,9 @@ SOME, LOOKED_AT = 8, 1 << 26
 """Rows and columns of an operand that a look at it takes, and multiply-adds of a product that is worth one."""
 
 
-def _seem_huge(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether products of a few elements say that Σ|a @ b|² is infinite, or a few are NaN. A guess: the closer look,
-    which makes the product again, decides.
+def seem_huge(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether products of a few elements say that Σ|a @ b|² is infinite in this type, or a few are NaN. A guess: the
+    closer look, which makes the product again, decides.
     """
     if min(a.ndim, b.ndim) < 2 or a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOKED_AT or not a.size or not b.size:
         return False
@@ -92,7 +92,7 @@ def _seem_huge(a: NDArray[Any], b: NDArray[Any]) -> bool:
     for x in (a, b):
         rows, columns = (slice(None, None, -(-size // SOME)) for size in x.shape[-2:])
         largest *= float(np.abs(x[..., rows, columns]).max())
-    return not largest < 4.0 * math.sqrt(np.finfo(a.dtype).max)
+    return not largest < 4.0 * math.sqrt(np.finfo(dtype).max)
 
 
 CACHED = 1 << 16

@@ -17,7 +17,7 @@ from prismm.cpu import blas_threads
 from prismm.cpu.entries import Entries
 from prismm.cpu.native import single
 from prismm.cpu.native.library import lower_syrk
-from prismm.cpu.native.ordinary import are_small, are_transposes, energy, is_long, ordinary
+from prismm.cpu.native.ordinary import SOME, are_small, are_transposes, energy, is_long, ordinary, seem_huge
 from prismm.cpu.repair import repair
 from prismm.formats import FP64, format_of
 from prismm.schemes.native import Native, fits_single, gemm_dtype, native_meets
@@ -140,6 +140,21 @@ def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
     return found
 
 
+def _seem_suspicious(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Whether all of a few entries of a @ b, spread over out, are suspicious, though their operands are finite. A guess
+    that all others are, too, and that BLAS would make them in vain.
+    """
+    if not seem_huge(a, b, out.dtype):
+        return False
+    rows, columns = (slice(None, None, -(-size // SOME)) for size in out.shape)
+    left, right = a[rows], b[:, columns]
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return False
+    with np.errstate(all="ignore"):
+        some = np.matmul(left, right).astype(out.dtype)
+    return all(bool(suspicious(part).all()) for part in real_parts(some))
+
+
 def multiply(
     scheme: Native, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, as_torch: bool = False
 ) -> Outcome:
@@ -165,7 +180,11 @@ def multiply(
             # overflows.
             kind, wide = np.result_type(kind, np.float64), True
             x, y = a.astype(kind), b.astype(kind)
-    if plain and job.lower:
+    if plain and not job.lower and _seem_suspicious(x, y, out):
+        # As if all had overflowed: each entry is set below.
+        for part in real_parts(out):
+            part[...] = np.inf
+    elif plain and job.lower:
         _lower_product(x, y, out, as_torch=as_torch)
     elif plain:
         product(x, y, out, as_torch=as_torch)
