@@ -6,7 +6,7 @@ entries stay in registers over all moduli, and are expanded there (`finish_lanes
 and t of `ROWS` rows take 6 kB of the L1 cache, beside the terms of 32 columns.
 
 Per entry and modulus: a byte, a conversion, and a fused multiply-add for each limb. Complex parts add and reduce two or
-three digits as 16-bit integers first, 32 at a time: a sum of up to three is off by one modulus at most. Per entry 30
+three digits as 16-bit integers first, 16 at a time: a sum of up to three is off by one modulus at most. Per entry 30
 operations of expansion.
 """
 
@@ -44,8 +44,8 @@ def _digits(b: Any, address: Any, offset: Any, count: int) -> Any:
 
 
 def _residues(b: Any, part: int, digits: list[Any], offset: Any, modulus: Any) -> list[Any]:
-    """A row's digits of D - E or of F - D - E modulo the number at `modulus`, in vectors of 16-bit integers, from its
-    digits of D, E and F: all are in [-q/2, (q - 1)/2], so that of a sum of three one modulus is too much or too little.
+    """Digits of D - E or of F - D - E modulo the number at `modulus`, in vectors of 16-bit integers, from those of D, E
+    and F: all are in [-q/2, (q - 1)/2], so that of a sum of three one modulus is too much or too little.
     """
     d, e, *f = (b.sext(_digits(b, address, offset, _WIDE), _WORDS) for address in digits[: part + 1])
     total = b.sub(b.sub(f[0], d), e) if f else b.sub(d, e)
@@ -90,7 +90,9 @@ def _expansions(part: int, limbs: int) -> Any:
                 if part:
                     q = b.add(modulus, b.mul(which, number(8)))
                     found = [
-                        y for x in range(0, PANEL, _WIDE) for y in _residues(b, part, digits, b.add(place, number(x)), q)
+                        y
+                        for x in range(0, PANEL, _WIDE)
+                        for y in _residues(b, part, digits, b.add(place, number(x)), q)
                     ]
                 else:
                     found = [_digits(b, digits[0], b.add(place, number(COUNT * v)), COUNT) for v in range(_VECTORS)]

@@ -22,7 +22,7 @@ from prismm.core.moduli import (
     residue_system,
     shift_thresholds,
 )
-from prismm.core.outcome import for_kernels, real_parts
+from prismm.core.outcome import for_kernels, real_parts, unlocked
 from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine, PackedEngine
 from prismm.cpu.engines.simulated_fp8 import SimulatedFp8Engine
@@ -120,6 +120,26 @@ def contiguous_parts(x: NDArray[Any], engine: CpuEngine) -> list[NDArray[Any]]:
     return [for_kernels(part, _read_as(part.dtype, engine)) for part in real_parts(x)]
 
 
+def _with_both(x: NDArray[Any], engine: CpuEngine, *, left: bool) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """`contiguous_parts`, and a matrix that has all elements of both parts in each row, or column: each of these gets
+    one norm, and so one scale for both parts. Norms are exact sums, so the elements' order does not count.
+    """
+    parts = real_parts(x)
+    kind = _read_as(parts[0].dtype, engine)
+    if len(parts) == 1 or (left and x.flags.c_contiguous and parts[0].dtype == kind):
+        found = contiguous_parts(x, engine)
+        return found, found[0] if len(parts) == 1 else unlocked(x).view(kind)
+    if left:
+        found = contiguous_parts(x, engine)
+        return found, np.concatenate(found, axis=1)
+    both = np.empty((2 * x.shape[0], x.shape[1]), kind)
+    rooms = [both[: x.shape[0]], both[x.shape[0] :]]
+    for part, room in zip(parts, rooms, strict=True):
+        if (copy := for_kernels(part, kind, room)) is not room:
+            room[...] = copy
+    return rooms, both
+
+
 def _read_as(real: np.dtype[Any], engine: CpuEngine) -> str:
     return "float32" if real == np.float32 and isinstance(engine, PackedEngine) else "float64"
 
@@ -148,10 +168,8 @@ def split_operand(
     if not left and not plain:
         # Only plain matrices are read in place.
         x, start, stop = x[:, start:stop], 0, stop - start
-    parts = contiguous_parts(x, splitter.engine)
+    parts, both = _with_both(x, splitter.engine, left=left)
     twin = "_single" if parts[0].dtype == np.float32 else ""
-    # Both parts of a complex vector end to end: one norm, and so one scale for both.
-    stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
     count = x.shape[0] if left else stop - start
     exponent, shift = np.empty((2, count), np.int64)
     counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
@@ -161,7 +179,7 @@ def split_operand(
         from prismm.cpu.kernels import packed
 
         tables, modulus = byte_tables(splitter.moduli), splitter.system.modulus
-        matrices, kind, residues = (parts, "", out[0]) if len(parts) == 1 else ([stacked, *parts], "complex_", out)
+        matrices, kind, residues = (parts, "", out[0]) if len(parts) == 1 else ([both, *parts], "complex_", out)
         kernel = getattr(packed, f"pack_{kind}{'left' if left else 'right'}{twin}")
         place = () if left else (start,)
         numbers = (tables.left, tables.left_offset) if left else (tables.right, tables.right_offset)
@@ -172,9 +190,9 @@ def split_operand(
         return Scales(shift, exponent, terms, counts)
     norm2, norm1 = np.empty((2, count), np.int64)
     if left:
-        scale.scale_rows(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
+        scale.scale_rows(both, thresholds, q, exponent, shift, norm2, norm1, counts)
     else:
-        scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+        scale.scale_columns(both, start, thresholds, q, exponent, shift, norm2, norm1, counts)
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
         split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
