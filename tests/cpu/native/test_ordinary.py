@@ -98,6 +98,18 @@ def test_entries_that_are_set_anyway_are_not_multiplied_first(dtype, name, seed,
     assert_same_bits(found[1:], exact_product(a[1:], b).rounded(dtype))
 
 
+def test_plans_tell_of_products_in_float64_and_of_those_that_are_not_made(rng):
+    """Of long float32 sums: ordinary ones, huge ones, and ones that overflow."""
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((64, 1200), (1200, 300)))
+    usual = prismm.explain(a, b, threads=1)
+    huge = prismm.explain(a * np.float32(2.0**60), b * np.float32(2.0**50), threads=1)
+    beyond = prismm.explain(abs(a) * np.float32(2.0**70), abs(b) * np.float32(2.0**70), threads=1)
+    assert not any("float64" in reason for reason in usual.reasons)
+    assert any("made in float64" in reason for reason in huge.reasons)
+    assert any("recomputed" in reason for reason in beyond.reasons)
+    assert usual.predicted_seconds < huge.predicted_seconds < beyond.predicted_seconds
+
+
 def whole(a: np.ndarray, b: np.ndarray, c: np.ndarray, **factors: Any) -> np.ndarray:
     """Which products of a batch the quick check accepts."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)

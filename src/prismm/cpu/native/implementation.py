@@ -9,12 +9,14 @@ import numpy as np
 
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.core.plan import readable_seconds
 from prismm.core.problem import Problem
-from prismm.cpu.costs import native_seconds
+from prismm.cpu.costs import native_rates, native_seconds
 from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
 from prismm.cpu.entries import Entries
 from prismm.cpu.forecast import LEAST_WORK, Sample, expected_repairs, some_of
 from prismm.cpu.implementation import Blocks, Freedom, Pass
+from prismm.cpu.native.ordinary import are_small, is_long
 from prismm.cpu.native.product import Whole, multiply, nonfinite, suspicious
 from prismm.cpu.native.single import sampled
 from prismm.errors import ArgumentError
@@ -26,14 +28,21 @@ if TYPE_CHECKING:
     from prismm.core.composite import Side
 
 
-def _suspicious(problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> Sample:
+def _suspicious(problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], workers: int) -> Sample:
     """Some rows and columns multiplied: entries of the first real part, of finite ones, that may hide an overflow."""
     x, y = some_of(problem, a, b)
     rows, columns = ~nonfinite(x, axis=1), ~nonfinite(y, axis=0)
-    value = real_parts((x[rows] @ y[:, columns]).astype(dtype, copy=False))[0]
+    left, right = x[rows], y[:, columns]
+    wide = dtype.char in "fF" and is_long(a.shape[1], dtype) and not are_small(a, b)
+    if wide:
+        left, right = left.astype(np.result_type(left, np.float64)), right.astype(np.result_type(right, np.float64))
+    value = real_parts((left @ right).astype(dtype, copy=False))[0]
     i, j = (index.astype(np.int64) for index in np.nonzero(suspicious(value)))
     share = i.size / max(value.size, 1)
-    return Sample(x[rows], y[:, columns], Entries(0, i, j), share, share, 0.0)
+    # The product in float64, which is not made where all entries are set anyway.
+    multiply_adds = problem.multiply_adds * (4 if problem.is_complex else 1) if wide and share < 1.0 else 0
+    seconds = multiply_adds / native_rates().float64 / workers
+    return Sample(x[rows], y[:, columns], Entries(0, i, j), share, share, seconds)
 
 
 class Implementation:
@@ -77,8 +86,11 @@ class Implementation:
             return None
         with np.errstate(all="ignore"):
             if problem.goal != "correctly-rounded":
-                sample = _suspicious(problem, a, b, dtype)
-                return expected_repairs(problem, sample, workers) if sample.failed else None
+                sample = _suspicious(problem, a, b, dtype, workers)
+                if sample.failed:
+                    return expected_repairs(problem, sample, workers)
+                how = f"sums of large numbers are made in float64, in about {readable_seconds(sample.seconds)}"
+                return (sample.seconds, how) if sample.seconds else None
             if self.scheme.compute != "float64" or dtype != np.float32:
                 return None
             return expected_repairs(problem, sampled(problem, a, b, workers), workers)
