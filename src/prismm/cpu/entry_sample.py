@@ -90,11 +90,13 @@ class Sample:
         if (terms := self._left_out(way, few)[1]) > 2.0 * most:
             return 0.0, terms
         size, terms = self._left_out(way, slice(None))
-        decided = (size * (2.0 * self.block.k * 2.0**-53) < self.distance) | (size == 0.0)
+        decided = size * (2.0 * self.block.k * 2.0**-53) < self.distance
         return float(decided.mean()), terms
 
     def _left_out(self, way: Moduli, some: slice) -> tuple[NDArray[np.float64], float]:
-        """Of some entries: Σ|terms| of what rounded operands leave out, and how many there are on average."""
+        """Of some entries: Σ|terms| of what rounded operands leave out, -1 where that is nothing, and how many terms there
+        are on average.
+        """
         rows, columns, r, c = self.block.rows, self.block.columns, self.r[some], self.c[some]
         p, q = np.minimum(rows.bits[r], way.left), np.minimum(columns.bits[c], way.right)
         x = _scaled(self.block.left[r], p - rows.top[r])
@@ -102,8 +104,9 @@ class Sample:
         whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
         # As `kernels.residuals` bounds it, on the sample alone.
         size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
-        size = np.ldexp(size, self.scale[some] - (p - rows.top[r]) - (q - columns.top[c]))
-        return size, float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
+        scale = self.scale[some] - (p - rows.top[r]) - (q - columns.top[c])
+        terms = float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
+        return np.where(size == 0.0, -1.0, np.ldexp(size, scale)), terms
 
     @np.errstate(all="ignore")
     def _bound(self, way: Way) -> NDArray[np.float64]:

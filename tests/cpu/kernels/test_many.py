@@ -113,6 +113,19 @@ def test_what_is_not_listed_rounds_alike_within_its_bound(moduli, precision, rng
     assert len(listed) < len(values)
 
 
+@precisions
+@pytest.mark.parametrize("moduli", [2, 13, 25])
+def test_what_overflows_within_its_bound_is_infinite(moduli, precision, rng):
+    """Beyond the threshold no two numbers round differently, so that a bound need not be small."""
+    fmt = FORMATS[precision]
+    top = room(moduli)
+    values = [int(s) * ((1 << top) - int(rng.random() * 2.0 ** (top - 3))) for s in rng.choice([-1, 1], 200)]
+    bounds = np.array([abs(v) * rng.choice([2.0**-30, 2.0**-9, 0.2]) for v in values])
+    shifts = np.array([v.bit_length() - fmt.maxexp for v in values]) - rng.integers(1, 5, len(values))
+    out, listed = joined(many_moduli(moduli), values, shifts, rng, precision, bounds)
+    assert same_bits(out, np.copysign(np.inf, [float(v) for v in values])) and not listed
+
+
 @pytest.mark.parametrize("bits", [1, 30, 31, 62, 63, 64, 94, 95, 126, 158, 173, 190, 191, 222, 254, 255, MOST_BITS])
 def test_residues_of_integers_of_any_length(bits, rng):
     x = np.ldexp(rng.integers(-(2**52), 2**52, 700) * 2.0**-52, bits)

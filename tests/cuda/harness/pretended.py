@@ -113,7 +113,8 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
 def load_all() -> None:
     """Load all modules for GPUs: one that is loaded while a GPU is pretended imports the answers, and keeps them."""
     for module in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}."):
-        importlib.import_module(module.name)
+        with contextlib.suppress(ModuleNotFoundError):  # without Triton
+            importlib.import_module(module.name)
 
 
 def _loaded() -> list[Any]:

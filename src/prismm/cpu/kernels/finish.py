@@ -304,8 +304,8 @@ def undecided(h, m, t, bound, exponent, precision, lowest):
 
 @device
 def far_apart(h, bound, precision):
-    """Whether numbers within `bound` of h are more than four units of h's last place apart, so that a normal h has some
-    that round differently: `undecided` would say the same, later.
+    """Whether numbers within `bound` of h are more than four units of h's last place apart, so that some of them round
+    differently if h is a normal number and below the threshold of overflow: `undecided` would say the same, later.
     """
     return bound > abs(h) * power_of_two(3 - precision)
 

@@ -144,9 +144,9 @@ def _sink(sums, limbs, w, work, lead, missing):
 
 
 @device
-def _store_large(h, unit, shift, out, hard):
-    """What `store_plain` flagged as in the top two binades or beyond: h, or infinity; `hard` no longer flags it. Open
-    ties fail the test of rounding.
+def _store_large(h, unit, shift, bound, out, hard, fail):
+    """What `store_plain` flagged as in the top two binades or beyond: h, or infinity; `hard` no longer flags it, nor
+    `fail` what overflows all within its bound. Open ties fail the test of rounding.
     """
     wide_vectors()
     bits, target = h.view(np.int64), out.view(np.int64)
@@ -156,6 +156,8 @@ def _store_large(h, unit, shift, out, hard):
         large = (hard[j] != 0) & (moved > 2044)
         target[j] = ((bits[j] & sign) | infinity) if large & (moved > 2046) else target[j]
         hard[j] = np.uint8(0) if large else hard[j]
+        # All are beyond |h|/2, and so beyond the largest number.
+        fail[j] = np.uint8(0) if large & (moved > 2047) & (bound[j] < 0.25 * abs(h[j])) else fail[j]
 
 
 @device
@@ -183,8 +185,9 @@ def _keep_sided(m, t, bound, fail):
 
 @device
 def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, failed, count, value, flags):
-    """out[i, j0 …] = RN((h + m + t)·2^(unit - shift)); entries are listed where a number within the bound of h + m + t
-    may round to another. Returns the new count of these; value and flags (2, ·) are scratch.
+    """out[i, j0 …] = RN((h + m + t)·2^(unit - shift)), with h = RN(h + m) and m = RN(m + t); entries are listed where a
+    number within the bound of h + m + t may round to another. Returns the new count of these; value and flags (2, ·)
+    are scratch.
     """
     wide_vectors()
     w = h.size
@@ -204,7 +207,7 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
         fails |= fail[j]
     # Where one result is too large or too small most are: in vectors first, single entries for the rest.
     if precision == 53 and is_hard:
-        _store_large(h, unit, shift, value, hard)
+        _store_large(h, unit, shift, bound, value, hard, fail)
         store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
     if precision != 53 and is_hard:
         _keep_large(h, unit, shift, hard)
@@ -219,7 +222,8 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
             if t[j] != 0.0 and bound[j] < 0.5 * abs(t[j]):
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
                 continue
-            apart = not hard[j] and far_apart(h[j], bound[j], precision)
+            # All numbers beyond the threshold of overflow round alike, however far apart they are.
+            apart = not hard[j] and abs(value[j]) < np.inf and far_apart(h[j], bound[j], precision)
             if apart or undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
                 failed[count] = i * n + j0 + j
                 count += 1

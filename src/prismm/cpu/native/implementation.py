@@ -20,7 +20,7 @@ from prismm.cpu.native.ordinary import are_small, is_long
 from prismm.cpu.native.product import Whole, multiply, nonfinite, suspicious
 from prismm.cpu.native.single import sampled
 from prismm.errors import ArgumentError
-from prismm.schemes.native import Native
+from prismm.schemes.native import Native, gemm_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,18 +28,23 @@ if TYPE_CHECKING:
     from prismm.core.composite import Side
 
 
-def _suspicious(problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], workers: int) -> Sample:
-    """Some rows and columns multiplied: entries of the first real part, of finite ones, that may hide an overflow."""
+def _suspicious(
+    scheme: Native, problem: Problem, a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], workers: int
+) -> Sample:
+    """Some rows and columns multiplied as the whole is: entries of the first real part, of finite ones, that may hide
+    an overflow; and the seconds of a product in float64, where float32's numbers ask for that.
+    """
+    kind = gemm_dtype(a, b, np.empty(0, dtype), scheme.compute)
+    single = kind.type(0).real.dtype == np.float32
+    wide = single and is_long(a.shape[1], kind) and not are_small(a.astype(kind), b.astype(kind))
+    kind = np.result_type(kind, np.float64) if wide else kind
     x, y = some_of(problem, a, b)
     rows, columns = ~nonfinite(x, axis=1), ~nonfinite(y, axis=0)
-    left, right = x[rows], y[:, columns]
-    wide = dtype.char in "fF" and is_long(a.shape[1], dtype) and not are_small(a, b)
-    if wide:
-        left, right = left.astype(np.result_type(left, np.float64)), right.astype(np.result_type(right, np.float64))
+    left, right = x[rows].astype(kind), y[:, columns].astype(kind)
     value = real_parts((left @ right).astype(dtype, copy=False))[0]
     i, j = (index.astype(np.int64) for index in np.nonzero(suspicious(value)))
     share = i.size / max(value.size, 1)
-    # The product in float64, which is not made where all entries are set anyway.
+    # Where all entries are set anyway, it is not made.
     multiply_adds = problem.multiply_adds * (4 if problem.is_complex else 1) if wide and share < 1.0 else 0
     seconds = multiply_adds / native_rates().float64 / workers
     return Sample(x[rows], y[:, columns], Entries(0, i, j), share, share, seconds)
@@ -86,7 +91,7 @@ class Implementation:
             return None
         with np.errstate(all="ignore"):
             if problem.goal != "correctly-rounded":
-                sample = _suspicious(problem, a, b, dtype, workers)
+                sample = _suspicious(self.scheme, problem, a, b, dtype, workers)
                 if sample.failed:
                     return expected_repairs(problem, sample, workers)
                 how = f"sums of large numbers are made in float64, in about {readable_seconds(sample.seconds)}"

@@ -31,6 +31,9 @@ LOWER_PANELS, LOWER_PANEL = 4, 128
 SYRK_PANELS, SYRK_PANEL = 2, 1024
 """The same where BLAS makes the blocks on the diagonal by halves."""
 
+GOLDEN = (5.0**0.5 - 1.0) / 2.0
+"""No period of a matrix's rows or columns meets all multiples of this ratio."""
+
 
 def product(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False
@@ -146,7 +149,8 @@ def _seem_suspicious(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> boo
     """
     if not seem_huge(a, b, out.dtype):
         return False
-    rows, columns = (slice(None, None, -(-size // SOME)) for size in out.shape)
+    places = np.arange(1, SOME + 1) * GOLDEN % 1.0
+    rows, columns = ((places * size).astype(np.int64) for size in out.shape)
     left, right = a[rows], b[:, columns]
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         return False
@@ -182,6 +186,7 @@ def multiply(
             x, y = a.astype(kind), b.astype(kind)
     if plain and not job.lower and _seem_suspicious(x, y, out):
         # As if all had overflowed: each entry is set below.
+        outcome.products = 0
         for part in real_parts(out):
             part[...] = np.inf
     elif plain and job.lower:
