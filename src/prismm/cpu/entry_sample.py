@@ -94,8 +94,8 @@ class Sample:
         return float(decided.mean()), terms
 
     def _left_out(self, way: Moduli, some: slice) -> tuple[NDArray[np.float64], float]:
-        """Of some entries: Σ|terms| of what rounded operands leave out, -1 where that is nothing, and how many terms there
-        are on average.
+        """Of some entries: Σ|terms| of what rounded operands leave out, -1 where there are none; and how many terms
+        there are on average.
         """
         rows, columns, r, c = self.block.rows, self.block.columns, self.r[some], self.c[some]
         p, q = np.minimum(rows.bits[r], way.left), np.minimum(columns.bits[c], way.right)
