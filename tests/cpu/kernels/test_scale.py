@@ -113,13 +113,16 @@ def test_long_rows_cross_the_chunks(rng):
         assert list(zip(e, s, norm2, norm1, strict=True)) == exact
 
 
+@pytest.mark.parametrize("levels", [0, 3, 5, LEVELS])
 @pytest.mark.parametrize("columns", [False, True])
-def test_order_and_neighbours_change_nothing(columns, rng):
-    """Permuting k changes no integer; nor do the strip of 64 that a column stands in, or the columns beside it."""
+def test_order_and_neighbours_change_nothing(columns, levels, rng):
+    """Permuting k changes no integer; nor do the strip that a column stands in, or the columns beside it, 16 of which
+    are measured together.
+    """
     a = np.vstack([hostile_rows(70, rng)] * 7)[:130]
-    alone = [np.concatenate([x.ravel() for x in scaled(row[None], 15, columns=columns)]) for row in a]
-    together = scaled(a, 15, columns=columns)
-    shuffled = scaled(np.ascontiguousarray(a[:, rng.permutation(70)]), 15, columns=columns)
+    alone = [np.concatenate([x.ravel() for x in scaled(row[None], 15, columns=columns, levels=levels)]) for row in a]
+    together = scaled(a, 15, columns=columns, levels=levels)
+    shuffled = scaled(np.ascontiguousarray(a[:, rng.permutation(70)]), 15, columns=columns, levels=levels)
     for i in range(len(a)):
         here = np.concatenate([np.atleast_1d(x[i]).ravel() for x in together])
         assert np.array_equal(alone[i], here)

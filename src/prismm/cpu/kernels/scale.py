@@ -20,6 +20,7 @@ from prismm.core.jit import (
     power_of_two,
     wide_vectors,
 )
+from prismm.cpu.kernels.measure import COLUMNS, LEVELS, measure
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
@@ -167,8 +168,9 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
     total = np.empty(_COLUMNS)
     v = np.empty(_COLUMNS)
     wide = np.empty(_COLUMNS)
-    found = np.empty((levels, _COLUMNS))
-    limit = np.empty(levels)
+    found = np.empty((max(levels, LEVELS), _COLUMNS))
+    # No v exceeds the limit of a level that nobody asks for.
+    limit = np.full(max(levels, LEVELS), np.inf)
     for p in range(levels):
         limit[p] = np.ldexp(1.0, q - 1 - p)
     # Strips of rows are contiguous; single columns would read a cache line for each element.
@@ -191,15 +193,24 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                 e = exponent_above(largest[j])
                 f1[j], f2[j] = two_factors(q - e)
             _store(c0 + j, e, 0, q, 0, 0, exponent, shift, norm2, norm1)
-            for p in range(levels):
-                found[p, j] = 0.0
+        found[:] = 0.0
         for h0 in range(0, k, _CHUNK):
             for j in range(w):
                 squares[j] = 0.0
                 total[j] = 0.0
-            for h in range(h0, min(k, h0 + _CHUNK)):
+            whole = w // COLUMNS * COLUMNS if levels <= LEVELS else 0
+            for j in range(0, whole, COLUMNS):
+                source = b.ctypes.data + h0 * b.strides[0] + (start + c0 + j) * b.itemsize
+                measure(
+                    b.itemsize, levels, np.uint64(source), b.strides[0], min(k, h0 + _CHUNK) - h0,
+                    np.uint64(f1.ctypes.data + 8 * j), np.uint64(f2.ctypes.data + 8 * j),
+                    np.uint64(limit.ctypes.data), np.uint64(squares.ctypes.data + 8 * j),
+                    np.uint64(total.ctypes.data + 8 * j), np.uint64(found.ctypes.data + 8 * j), found.strides[0],
+                )  # fmt: skip
+            # The last few columns, and more levels than there are registers for.
+            for h in range(h0, min(k, h0 + _CHUNK) if whole < w else h0):
                 row = as_float64(b[h, start + c0 : start + c1], wide)
-                for j in range(w):
+                for j in range(whole, w):
                     x = np.ceil(abs(row[j]) * f1[j] * f2[j])
                     x = 1.0 if (x == 0.0 and row[j] != 0.0) else x
                     v[j] = x
@@ -208,7 +219,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                 for p in range(levels):
                     threshold = limit[p]
                     hits = contiguous_row(found, p, 0, w)
-                    for j in range(w):
+                    for j in range(whole, w):
                         hits[j] += 1.0 if v[j] > threshold else 0.0
             for j in range(w):
                 if 0 < largest[j] < _EXPONENT_MASK:

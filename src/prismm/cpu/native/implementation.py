@@ -35,12 +35,14 @@ def _suspicious(
     an overflow; and the seconds of a product in float64, where float32's numbers ask for that.
     """
     kind = gemm_dtype(a, b, np.empty(0, dtype), scheme.compute)
-    single = kind.type(0).real.dtype == np.float32
-    wide = single and is_long(a.shape[1], kind) and not are_small(a.astype(kind), b.astype(kind))
-    kind = np.result_type(kind, np.float64) if wide else kind
     x, y = some_of(problem, a, b)
     rows, columns = ~nonfinite(x, axis=1), ~nonfinite(y, axis=0)
     left, right = x[rows].astype(kind), y[:, columns].astype(kind)
+    single = kind.type(0).real.dtype == np.float32
+    # The norms of the whole decide; those of the sample stand for them.
+    wide = single and is_long(a.shape[1], kind) and not are_small(left, right)
+    kind = np.result_type(kind, np.float64) if wide else kind
+    left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
     value = real_parts((left @ right).astype(dtype, copy=False))[0]
     i, j = (index.astype(np.int64) for index in np.nonzero(suspicious(value)))
     share = i.size / max(value.size, 1)
