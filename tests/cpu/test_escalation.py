@@ -15,7 +15,7 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair, structure
 from prismm.cpu.engines.integer import AMX, ENGINES, FLOAT64, INT8
 from prismm.cpu.entries import Entries
-from prismm.cpu.entry_sample import Sample
+from prismm.cpu.entry_sample import EntrySample
 from prismm.cpu.escalation import Block, Choice
 from prismm.cpu.many_product import Addends
 from prismm.cpu.sums import Sum
@@ -329,7 +329,7 @@ def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):
     a[4, :2] = 2.0**-1074, 2.0**-1073
     a[5, :3] = 2.0**1023, 2.0**1023, -(2.0**969)  # next to the threshold of overflow
     block = Block.of(a, b, everything(np.empty((6, 1)))[0])
-    sample = Sample.of(block, job("float64", k))
+    sample = EntrySample.of(block, job("float64", k))
     wanted = [0.5, 0.0, 2.0**-600, 0.0, 0.5 * 2.0**-1000, 2.0**969]
     assert sample.distance.tolist() == np.ldexp(wanted, sample.scale - np.array([0, 0, 0, 0, 74, 0])).tolist()
 

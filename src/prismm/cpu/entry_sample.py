@@ -28,7 +28,7 @@ def _scaled(rows: NDArray[np.float64], exponent: NDArray[np.int64]) -> NDArray[n
 
 
 @dataclass(frozen=True)
-class Sample:
+class EntrySample:
     """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the
     product is from one with which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
     """
@@ -42,7 +42,7 @@ class Sample:
 
     @staticmethod
     @np.errstate(all="ignore")
-    def of(block: Block, job: Job) -> Sample:
+    def of(block: Block, job: Job) -> EntrySample:
         """Evenly spread."""
         from prismm.cpu.kernels.exact import exact_dots
 
@@ -73,7 +73,7 @@ class Sample:
         rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
         half = np.copysign(np.ldexp(0.5, unit), less(rounded))
         distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
-        return Sample(block, r, c, scale, np.nan_to_num(distance) / abs(factor), np.abs(x * y).sum(axis=1))
+        return EntrySample(block, r, c, scale, np.nan_to_num(distance) / abs(factor), np.abs(x * y).sum(axis=1))
 
     def share(self, way: Way, most: float = math.inf) -> tuple[float, float]:
         """Of the entries, what a way decides; and how many terms each one's correction has. Where these are far more

@@ -45,7 +45,7 @@ from prismm.cpu.costs import (
 )
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.entries import used_of
-from prismm.cpu.entry_sample import Sample
+from prismm.cpu.entry_sample import EntrySample
 from prismm.cpu.many_product import Addends, ByteEngine, Extents, takes_bytes
 from prismm.cpu.sums import Sum
 from prismm.cpu.ways import Expansion, InFloat64, Moduli, Way, shared_bits
@@ -177,7 +177,7 @@ class Block:
 
     def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...], count: float | None = None) -> Choice:
         """By a sample of the entries, of which there are `count`: all of the block's if that is not given."""
-        sample = Sample.of(self, job)
+        sample = EntrySample.of(self, job)
         count = self.r.size if count is None else count
         # One by one, double-double comes first, and what that leaves is summed exactly.
         exact = count * (self.shape[1] * EXACT_SECONDS + EXACT_ENTRY_SECONDS) / job.workers
