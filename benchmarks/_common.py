@@ -12,7 +12,7 @@ from typing import Any
 from prismm.applications import tables
 from prismm.applications.tables import cpu_name, machine
 
-__all__ = ["PAUSE", "RESULTS", "cpu_name", "interleaved", "machine", "warm_up", "write"]
+__all__ = ["PAUSE", "RESULTS", "compared", "cpu_name", "interleaved", "machine", "warm_up", "write"]
 
 # Calls on a GPU are timed with all their kernels.
 os.environ.setdefault("PRISMM_COMPILE", "first")
@@ -53,14 +53,19 @@ def interleaved(
                     call()
                     turn.append(time.perf_counter() - start)
             times.append(statistics.median(turn))
-    ratios = sorted(y / x for x, y in zip(a, b, strict=True))
+    return compared(a, b)
+
+
+def compared(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """Of seconds pair by pair: medians in milliseconds, the median and quantiles of theirs/ours, and how many pairs."""
+    ratios = sorted(y / x for x, y in zip(ours, theirs, strict=True))
     return {
         "ratio": statistics.median(ratios),
         "ratio_p20": ratios[int(0.2 * (len(ratios) - 1))],
         "ratio_p80": ratios[int(0.8 * (len(ratios) - 1))],
-        "ms": 1e3 * statistics.median(a),
-        "numpy_ms": 1e3 * statistics.median(b),
-        "repeats": repeats,
+        "ms": 1e3 * statistics.median(ours),
+        "numpy_ms": 1e3 * statistics.median(theirs),
+        "repeats": len(ratios),
     }
 
 

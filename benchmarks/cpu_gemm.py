@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from _common import PAUSE, interleaved, machine, warm_up, write
+from _common import PAUSE, compared, interleaved, machine, warm_up, write
 from _quiet import paired
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -94,16 +93,7 @@ def quiet_times(
     found = paired(ours, theirs, threads, seconds, MOST_PAIRS, PAUSE)
     if not found["ours"]:
         return None
-    ratios = sorted(y / x for x, y in zip(found["ours"], found["theirs"], strict=True))
-    return {
-        "ratio": statistics.median(ratios),
-        "ratio_p20": ratios[int(0.2 * (len(ratios) - 1))],
-        "ratio_p80": ratios[int(0.8 * (len(ratios) - 1))],
-        "ms": 1e3 * statistics.median(found["ours"]),
-        "numpy_ms": 1e3 * statistics.median(found["theirs"]),
-        "repeats": len(ratios),
-        "tried": found["tried"],
-    }
+    return {**compared(found["ours"], found["theirs"]), "tried": found["tried"]}
 
 
 def measure(
@@ -165,7 +155,7 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
         threadpool_limits(arguments.threads, user_api="blas")
     warm_up()
-    rows = []
+    rows, path = [], None
     common = {"blas": blas(), **machine()}
     for n, dtype, call, data in cases:
         row = measure(n, dtype, call, data, arguments.threads, arguments.quiet)
@@ -180,7 +170,8 @@ def main() -> None:
             f"  repaired {row['repaired']}  {row['repeats']} pairs",
             flush=True,
         )
-        write(arguments.name, rows, ("dtype", "data", "n", "call", "threads"))
+        path = write(arguments.name, rows, ("dtype", "data", "n", "call", "threads"))
+    print(path or "no row was measured")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,13 @@ FEW = 4
 
 
 def guarded(kind: tuple[int, bool], args: Any, known: Any) -> list[tuple[tuple[int, bool], Any, Any]]:
-    """A list of one entry: kind, a guard that accepts further arguments of the same layout, and what is known of their
-    products. The list is empty if two arguments are the same tensor, since torch's guards reject those.
+    """A one-entry list for `Spot.guarded`: (kind, check, known). check(*args) is true for arguments of the same layout.
+    The list is empty if two arguments are the same tensor, since torch's guards reject those.
 
-    kind: the operator's number, and whether autograd calls it.
+    Args:
+        kind: the operator's number, and whether autograd calls it.
+        args: the operator's arguments.
+        known: the decision on products of this layout.
     """
     return [(kind, guards_of(*args).check, known)] if len(set(map(id, args))) == len(args) else []
 

@@ -106,7 +106,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
     kept = [
         (module.__name__, name) for module in _loaded() for name in answers if vars(module).get(name) is answers[name]
     ]
-    assert not kept, f"later calls on a real GPU would get what is pretended: {kept}"
+    assert not kept, f"these modules keep the harness's functions, and would use them on a real GPU: {kept}"
 
 
 @functools.cache
